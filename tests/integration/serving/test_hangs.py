@@ -32,7 +32,7 @@ def test_an_executable_that_hangs_is_not_ready_and_is_started_again(
     before = data_plane_of(server)
     os.kill(before, signal.SIGSTOP)
     publish(two, base, 2)  # a call of the control process is under way, too
-    assert probe(server) == NO_ANSWER
+    wait_until(lambda: probe(server) == NO_ANSWER)
     wait_until(lambda: samples_of(server, port)["hotrow_server_is_silent{}"] == 1)
     server.wait_for_log("s: not ready; it is killed and started again after 5 s")
     server.wait_for_log("s; killing it")

@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <chrono>
 #include <limits>
 #include <string>
 
@@ -102,29 +101,6 @@ TEST_CASE("examples_json: refusals have TensorFlow Serving's texts") {
       {"{\"examples\": [{\"\xff\": 1}]}", "Feature: \xff has a name that is not UTF-8"},
   };
   for (const auto& [body, message] : cases) CHECK(refused(body) == message);
-}
-
-TEST_CASE("examples_json: the time for many features and many examples is linear") {
-  const auto seconds = [](int features, int examples) {
-    std::string example = "{";
-    for (int i = 0; i < features; ++i) {
-      if (i > 0) example += ',';
-      example += "\"feature" + std::to_string(i) + "\": [1, 2]";
-    }
-    std::string body = "{\"examples\": [";
-    for (int i = 0; i < examples; ++i) {
-      if (i > 0) body += ',';
-      body += example + "}";
-    }
-    const auto start = std::chrono::steady_clock::now();
-    const serving::Input input = read(body + "]}");
-    CHECK(input.example_list().examples_size() == examples);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  seconds(1000, 1);
-  // 20 times the work: quadratic time would be 400 times as long.
-  CHECK(seconds(100'000, 1) < 100 * seconds(5'000, 1));
-  CHECK(seconds(1, 100'000) < 100 * seconds(1, 5'000));
 }
 
 TEST_CASE("examples_json: results") {
