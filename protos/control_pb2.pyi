@@ -1,4 +1,3 @@
-from tensorflow_serving.apis import get_model_metadata_pb2 as _get_model_metadata_pb2
 from tensorflow_serving.apis import get_model_status_pb2 as _get_model_status_pb2
 from tensorflow_serving.config import logging_config_pb2 as _logging_config_pb2
 from google.protobuf.internal import containers as _containers
@@ -39,20 +38,18 @@ class Request(_message.Message):
     def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ..., unload: _Optional[_Union[UnloadRequest, _Mapping]] = ..., set_routes: _Optional[_Union[Routes, _Mapping]] = ..., listen: _Optional[_Union[ListenRequest, _Mapping]] = ..., drain: _Optional[_Union[DrainRequest, _Mapping]] = ..., describe: _Optional[_Union[DescribeRequest, _Mapping]] = ..., stats: _Optional[_Union[StatsRequest, _Mapping]] = ..., set_batching: _Optional[_Union[SetBatching, _Mapping]] = ..., set_topology: _Optional[_Union[SetTopology, _Mapping]] = ..., show: _Optional[_Union[Show, _Mapping]] = ..., set_stale: _Optional[_Union[SetStale, _Mapping]] = ..., set_statuses: _Optional[_Union[Statuses, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
-    __slots__ = ("code", "message", "load", "listen", "describe", "stats")
+    __slots__ = ("code", "message", "listen", "describe", "stats")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    LOAD_FIELD_NUMBER: _ClassVar[int]
     LISTEN_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_FIELD_NUMBER: _ClassVar[int]
     STATS_FIELD_NUMBER: _ClassVar[int]
     code: int
     message: str
-    load: LoadReply
     listen: ListenReply
     describe: DescribeReply
     stats: StatsReply
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., load: _Optional[_Union[LoadReply, _Mapping]] = ..., listen: _Optional[_Union[ListenReply, _Mapping]] = ..., describe: _Optional[_Union[DescribeReply, _Mapping]] = ..., stats: _Optional[_Union[StatsReply, _Mapping]] = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., listen: _Optional[_Union[ListenReply, _Mapping]] = ..., describe: _Optional[_Union[DescribeReply, _Mapping]] = ..., stats: _Optional[_Union[StatsReply, _Mapping]] = ...) -> None: ...
 
 class LoadRequest(_message.Message):
     __slots__ = ("servable", "model", "version", "path", "tags", "session_config", "manifest", "store", "batching", "warm_up", "rows", "shares", "shown", "session")
@@ -223,14 +220,6 @@ class SetBatching(_message.Message):
     servables: _containers.MessageMap[int, Batching]
     def __init__(self, threads: _Optional[int] = ..., servables: _Optional[_Mapping[int, Batching]] = ...) -> None: ...
 
-class LoadReply(_message.Message):
-    __slots__ = ("signatures", "load_micros")
-    SIGNATURES_FIELD_NUMBER: _ClassVar[int]
-    LOAD_MICROS_FIELD_NUMBER: _ClassVar[int]
-    signatures: _get_model_metadata_pb2.SignatureDefMap
-    load_micros: int
-    def __init__(self, signatures: _Optional[_Union[_get_model_metadata_pb2.SignatureDefMap, _Mapping]] = ..., load_micros: _Optional[int] = ...) -> None: ...
-
 class UnloadRequest(_message.Message):
     __slots__ = ("servable",)
     SERVABLE_FIELD_NUMBER: _ClassVar[int]
@@ -385,12 +374,10 @@ class DescribeRequest(_message.Message):
 class DescribeReply(_message.Message):
     __slots__ = ("servables", "routes", "listening", "process_id")
     class Servable(_message.Message):
-        __slots__ = ("load", "signatures")
+        __slots__ = ("load",)
         LOAD_FIELD_NUMBER: _ClassVar[int]
-        SIGNATURES_FIELD_NUMBER: _ClassVar[int]
         load: LoadRequest
-        signatures: _get_model_metadata_pb2.SignatureDefMap
-        def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ..., signatures: _Optional[_Union[_get_model_metadata_pb2.SignatureDefMap, _Mapping]] = ...) -> None: ...
+        def __init__(self, load: _Optional[_Union[LoadRequest, _Mapping]] = ...) -> None: ...
     SERVABLES_FIELD_NUMBER: _ClassVar[int]
     ROUTES_FIELD_NUMBER: _ClassVar[int]
     LISTENING_FIELD_NUMBER: _ClassVar[int]

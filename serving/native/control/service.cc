@@ -42,7 +42,7 @@ hotrow::Reply ControlService::answer(const hotrow::Request& request) {
   const grpc::Status status = status_of([&] {
     switch (request.call_case()) {
       case hotrow::Request::kLoad:
-        *reply.mutable_load() = load(request.load());
+        load(request.load());
         return;
       case hotrow::Request::kUnload:
         unload(request.unload());
@@ -101,7 +101,7 @@ void ControlService::add_tensorflow_stats(hotrow::StatsReply* reply) {
   }
 }
 
-hotrow::LoadReply ControlService::load(const hotrow::LoadRequest& request) {
+void ControlService::load(const hotrow::LoadRequest& request) {
   const std::string number = std::to_string(request.servable());
   {
     const std::lock_guard lock(mutex_);
@@ -111,18 +111,11 @@ hotrow::LoadReply ControlService::load(const hotrow::LoadRequest& request) {
     }
   }
   try {
-    const auto started = std::chrono::steady_clock::now();
     lower_priority();
     auto servable = std::make_shared<Servable>(request, ops_, &batch_threads_);
     warm_up(request, servable);
-    hotrow::LoadReply reply;
-    reply.set_load_micros(std::chrono::duration_cast<std::chrono::microseconds>(
-                              std::chrono::steady_clock::now() - started)
-                              .count());
-    reply.mutable_signatures()->ParseFromString(servable->metadata());
     const std::lock_guard lock(mutex_);
     servables_[request.servable()] = std::move(servable);
-    return reply;
   } catch (...) {
     const std::lock_guard lock(mutex_);
     servables_.erase(request.servable());
@@ -278,7 +271,6 @@ hotrow::DescribeReply ControlService::describe() {
     if (servable == nullptr) continue;
     auto* const entry = reply.add_servables();
     *entry->mutable_load() = servable->loaded_by();
-    entry->mutable_signatures()->ParseFromString(servable->metadata());
   }
   reply.set_process_id(getpid());
   *reply.mutable_routes() = routes_.get()->proto();

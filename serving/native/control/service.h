@@ -33,7 +33,7 @@ class ControlService {
 
  private:
   // Fail with Refused.
-  hotrow::LoadReply load(const hotrow::LoadRequest& request);
+  void load(const hotrow::LoadRequest& request);
   void unload(const hotrow::UnloadRequest& request);
   void set_routes(const hotrow::Routes& routes);
   void set_batching(const hotrow::SetBatching& batching);

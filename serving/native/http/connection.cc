@@ -103,6 +103,13 @@ void log_nonsense(const std::string& client) {
 
 std::string text_of(boost::string_view text) { return std::string(text.data(), text.size()); }
 
+// Without the scheme and the server, which a client may name (RFC 9112, 3.2.2).
+std::string path_of(boost::string_view target) {
+  if (!beast::iequals(target.substr(0, 7), "http://")) return text_of(target);
+  const size_t path = target.find('/', 7);
+  return path == boost::string_view::npos ? "/" : text_of(target.substr(path));
+}
+
 }  // namespace
 
 Connection::Connection(std::unique_ptr<Channel> channel, HttpPort* port)
@@ -234,7 +241,7 @@ void Connection::take_head() {
 bool Connection::accept_head() {
   const auto& head = parser_->get();
   request_.verb = text_of(head.method_string());
-  request_.target = text_of(head.target());
+  request_.target = path_of(head.target());
   request_.origin = text_of(head[http::field::origin]);
   request_.content_encoding = text_of(head[http::field::content_encoding]);
   request_.accept_encoding = text_of(head[http::field::accept_encoding]);
@@ -316,11 +323,7 @@ bool Connection::hold(size_t bytes) {
   return true;
 }
 
-void Connection::refuse_long_body() {
-  refuse(413, "The request body is longer than " + std::to_string(port_->limits().max_body_bytes) +
-                  " bytes; send less at a time, or start the server with a larger "
-                  "--rest_api_max_body_bytes");
-}
+void Connection::refuse_long_body() { refuse(413, too_long(port_->limits().max_body_bytes)); }
 
 // Straight into the body's memory.
 void Connection::read_body() {

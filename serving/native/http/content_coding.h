@@ -14,10 +14,7 @@ namespace hotrow_server {
 class BodyTooLong final : public Refused {
  public:
   explicit BodyTooLong(size_t most_bytes)
-      : Refused(grpc::StatusCode::INVALID_ARGUMENT,
-                "The request body is longer than " + std::to_string(most_bytes) +
-                    " bytes; send less at a time, or start the server with a larger "
-                    "--rest_api_max_body_bytes") {}
+      : Refused(grpc::StatusCode::INVALID_ARGUMENT, too_long(most_bytes)) {}
 };
 
 // A request's body uncompressed; nothing for a coding that is unknown, which TensorFlow Serving

@@ -56,6 +56,12 @@ class Body {
   size_t size_ = 0, capacity_ = 0;
 };
 
+// The text for a body that is longer than the server takes.
+inline std::string too_long(size_t most_bytes) {
+  return "The request body is longer than " + std::to_string(most_bytes) +
+         " bytes; send less at a time, or start the server with a larger --rest_api_max_body_bytes";
+}
+
 struct HttpRequest {
   std::string verb, target;  // as sent
   // Headers, empty if absent.

@@ -1,9 +1,9 @@
 #include "rest/examples_json.h"
 
 #include "base/refused.h"
+#include "base/utf8.h"
 #include "rest/json_column.h"
 #include "rest/json_text.h"
-#include "rest/utf8.h"
 #include "tensorflow/core/example/example.pb.h"
 #include "tensorflow/core/example/feature.pb.h"
 

@@ -97,7 +97,7 @@ void JsonParser::parse_liberally(std::string_view body, rapidjson::Document* doc
     return good;
   };
   document->Populate(parse);
-  if (is_too_deep) refuse(kNestedTooDeeply);
+  if (is_too_deep) refuse("JSON Parse error: the value is nested too deeply");
   if (reader.HasParseError()) {
     refuse(std::string("JSON Parse error: ") +
            rapidjson::GetParseError_En(is_too_large ? rapidjson::kParseErrorNumberTooBig

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "rest/utf8.h"
+#include "base/utf8.h"
 
 namespace hotrow_server {
 namespace {

@@ -12,9 +12,6 @@
 
 namespace hotrow_server {
 
-// Why a value is refused that is nested more deeply than a tensor, or than what reads it recurses.
-inline constexpr char kNestedTooDeeply[] = "JSON Parse error: the value is nested too deeply";
-
 enum class JsonKind { kNull, kFalse, kTrue, kObject, kArray, kString, kNumber };
 
 // RapidJSON's name of a kind, for messages.

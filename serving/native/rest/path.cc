@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/refused.h"
-#include "rest/utf8.h"
+#include "base/utf8.h"
 
 namespace hotrow_server {
 namespace {

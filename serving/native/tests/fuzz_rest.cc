@@ -11,13 +11,13 @@
 #include <string>
 
 #include "base/refused.h"
+#include "base/utf8.h"
 #include "http/content_coding.h"
 #include "rest/examples_json.h"
 #include "rest/json_document.h"
 #include "rest/json_text.h"
 #include "rest/path.h"
 #include "rest/predict_json.h"
-#include "rest/utf8.h"
 
 namespace hotrow_server {
 namespace {

@@ -1,7 +1,6 @@
 // Converts a call's exception to the status that its client gets.
 #pragma once
 
-#include <google/protobuf/stubs/common.h>
 #include <grpcpp/support/status.h>
 
 #include <exception>
@@ -9,13 +8,9 @@
 #include <string>
 
 #include "base/refused.h"
+#include "base/utf8.h"
 
 namespace hotrow_server {
-
-inline bool is_utf8(const std::string& text) {
-  return google::protobuf::internal::IsStructurallyValidUTF8(text.data(),
-                                                             static_cast<int>(text.size()));
-}
 
 // TensorFlow's messages may quote bytes of a request; clients expect text.
 inline std::string as_text(std::string message) {

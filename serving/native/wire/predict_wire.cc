@@ -5,7 +5,7 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include "base/refused.h"
-#include "wire/answer.h"
+#include "base/utf8.h"
 #include "wire/fields.h"
 #include "wire/tensor_reader.h"
 #include "wire/tensor_writer.h"

@@ -24,6 +24,7 @@ import pytest
 import tensorflow as tf
 from children import start_child
 from free_ports import free_port
+from integration.serving.trained_run import export, train
 from tensorflow_serving.apis import (
     model_service_pb2_grpc,
     predict_pb2,
@@ -210,14 +211,28 @@ def three(testdata: Path) -> Path:
     return testdata / "saved_model_half_plus_three" / "00000123"
 
 
-def _copied_server(source: Path, base: Path, model: str) -> Iterator[Server]:
-    shutil.copytree(source, base)
+@pytest.fixture(scope="session")
+def trained(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a trained run, exported with rows of its own as `own`; for reading."""
+    folder = tmp_path_factory.mktemp("trained")
+    train(shared, folder)
+    export(folder, folder / "models", "own")
+    return folder
+
+
+def served(model: str, base: Path) -> Iterator[Server]:
+    """Yields a server of a model, and ends it afterwards."""
     server = Server(model, base)
     try:
         server.wait_ready()
         yield server
     finally:
         server.close()
+
+
+def _copied_server(source: Path, base: Path, model: str) -> Iterator[Server]:
+    shutil.copytree(source, base)
+    yield from served(model, base)
 
 
 @pytest.fixture(scope="module")
@@ -319,9 +334,4 @@ def zoo_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def zoo(zoo_dir: Path) -> Iterator[Server]:
     """A server of the zoo."""
-    server = Server("zoo", zoo_dir)
-    try:
-        server.wait_ready()
-        yield server
-    finally:
-        server.close()
+    yield from served("zoo", zoo_dir)

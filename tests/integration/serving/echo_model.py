@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import tensorflow as tf
-from tests.integration.serving.conftest import Server
+from tests.integration.serving.conftest import Server, served
 
 
 def echo_server(folder: Path, kinds: Sequence[str]) -> Iterator[Server]:
@@ -27,9 +27,4 @@ def echo_server(folder: Path, kinds: Sequence[str]) -> Iterator[Server]:
     module.functions = signatures
     base = folder / "echo"
     tf.saved_model.save(module, str(base / "1"), signatures=signatures)
-    server = Server("echo", base)
-    try:
-        server.wait_ready()
-        yield server
-    finally:
-        server.close()
+    yield from served("echo", base)

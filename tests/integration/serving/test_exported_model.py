@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.serving.trained_run import export, offline_scores, scores_of, train
+from integration.serving.trained_run import export, offline_scores, scores_of
 
 
 @pytest.fixture(scope="module")
-def trained(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run, exported with a store (`own`) and without (`alone`)."""
-    folder = tmp_path_factory.mktemp("trained")
-    train(shared, folder)
-    export(folder, folder / "models", "own")
-    export(folder, folder / "models", "alone", "--standalone")
-    return folder
+def trained(trained: Path) -> Path:
+    """The folder with the trained run, exported without a store, too, as `alone`."""
+    export(trained, trained / "models", "alone", "--standalone")
+    return trained
 
 
 def test_an_export_scores_the_same_with_its_store_another_store_and_none(

@@ -12,23 +12,15 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from integration.serving.cut_servers import metrics
 from integration.serving.metrics_page import samples_of
 from integration.serving.steady_load import Answer, SteadyLoad, ask, requests_of
-from integration.serving.trained_run import export, train
+from integration.serving.trained_run import export
 
 NODE_TIMEOUT_SECONDS = 2.0
 WARM = ("--cache_rows=100000",)
 # Long enough for a busy machine: these tests are about failures, not about slowness.
 PATIENT = ("--store_timeout_ms=2000",)
-
-
-@pytest.fixture(scope="module")
-def trained(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run, exported with rows of its own as `own`."""
-    folder = tmp_path_factory.mktemp("trained")
-    train(shared, folder)
-    export(folder, folder / "models", "own")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +103,6 @@ def is_well(load: SteadyLoad) -> bool:
 def total(server: Any, name: str) -> float:
     """Returns the sum of a metric over its labels."""
     return sum(value for key, value in samples_of(server).items() if key.startswith(name + "{"))
-
-
-def metrics(folder: Path) -> str:
-    """Returns the flag for a page of metrics."""
-    (folder / "monitoring").write_text("prometheus_config { enable: true }")
-    return f"--monitoring_config_file={folder}/monitoring"
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.slow)])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import json
 import os
 import signal
-import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +15,10 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from integration.serving.cut_servers import metrics
 from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import control_of
-from integration.serving.trained_run import export, scores_of, train
-from redis import Redis
+from integration.serving.trained_run import export, inputs, predict, scores_of
 from redis_servers.tls import flags_with
 from tensorflow_serving.apis import inference_pb2, predict_pb2
 
@@ -33,33 +30,11 @@ from hotrow.store.readers import users
 
 
 @pytest.fixture(scope="module")
-def trained(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run, exported with rows of its own as `own`."""
-    folder = tmp_path_factory.mktemp("trained")
-    train(shared, folder)
-    export(folder, folder / "models", "own")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def expected(trained: Path, start_shared_server: Any, tmp_path_factory: Any) -> list[float]:
     """The scores with the rows in LMDB."""
     server = start_shared_server("own", trained / "models" / "own")
     server.wait_ready()
     return scores_of(server, trained, tmp_path_factory.mktemp("scores"))
-
-
-def inputs(folder: Path) -> dict[str, np.ndarray]:
-    """Returns a row whose keys were trained."""
-    fields = (folder / "train.tsv").read_text().split("\n", 1)[0].split("\t")
-    row = {f"I{i}": np.array([float(fields[i] or "nan")], np.float32) for i in (1, 2, 3)}
-    words = {f"C{i}": np.array([fields[13 + i].encode()], object) for i in (1, 2, 3)}
-    return {**row, **words}
-
-
-def predict(server: Any, folder: Path) -> float:
-    """Returns the score of that row."""
-    return float(server.predict(**inputs(folder)).outputs["scores"].float_val[0])
 
 
 def reported_default_rows(server: Any, folder: Path, copies: int) -> str | None:
@@ -129,12 +104,6 @@ def wait_until_answered(server: Any, trained: Path, score: float) -> None:
         except grpc.RpcError:
             assert time.monotonic() < end
             time.sleep(0.05)
-
-
-def metrics(folder: Path) -> str:
-    """Returns the flag for a page of metrics."""
-    (folder / "monitoring").write_text("prometheus_config { enable: true }")
-    return f"--monitoring_config_file={folder}/monitoring"
 
 
 # A cluster behind TLS with a password has everything that the others have, except the Unix socket.
@@ -245,62 +214,6 @@ def test_rows_in_the_cache_are_served_without_redis(
     assert hits > 600  # many validation keys were never trained
     redis.thaw()
     assert scores_of(server, trained, tmp_path) == expected
-
-
-def test_the_cache_is_warm_before_a_version_serves(
-    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
-) -> None:
-    redis = redis_servers.standalone()
-    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
-    flags = ("--cache_rows=100000", metrics(tmp_path))
-    server = start_server("m", tmp_path / "models" / "m", *flags)
-    server.wait_ready()
-    redis.kill()
-    # The keys of this row were never requested.
-    assert 0 < predict(server, trained) < 1
-    samples = samples_of(server)
-    assert samples['hotrow_cache_warmed_rows{model_name="m",version="1"}'] > 1500
-
-
-@contextlib.contextmanager
-def reads_of(redis: Any) -> Iterator[list[tuple[float, int]]]:
-    """Records, meanwhile, when pages of rows are read from a Redis, and how many."""
-    reads: list[tuple[float, int]] = []
-    client = Redis(port=redis.port, socket_timeout=None)
-    with client.monitor() as monitor:
-
-        def listen() -> None:
-            while "end of reads" not in (command := monitor.next_command())["command"]:
-                if command["command"].startswith("MGET "):
-                    reads.append((float(command["time"]), command["command"].count(" ")))
-
-        thread = threading.Thread(target=listen)
-        thread.start()
-        yield reads
-        client.echo("end of reads")
-        thread.join()
-    client.close()
-
-
-def test_servers_that_start_at_once_warm_up_at_a_bounded_rate(
-    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
-) -> None:
-    redis = redis_servers.standalone()
-    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
-    rate, window = 800, 0.5
-    flags = ("--cache_rows=100000", f"--cache_warm_up_rows_per_second={rate}", metrics(tmp_path))
-    with reads_of(redis) as reads:
-        servers = [start_server("m", tmp_path / "models" / "m", *flags) for _ in range(2)]
-        for server in servers:
-            server.wait_ready()
-            samples = samples_of(server)
-            assert samples['hotrow_cache_warmed_rows{model_name="m",version="1"}'] > 1500
-    assert sum(pages for _, pages in reads) > 3000
-    most = max(
-        sum(pages for at, pages in reads if start <= at < start + window) for start, _ in reads
-    )
-    pieces = 2 * 2 * rate * 0.02  # of a window's begin and end
-    assert most <= 2 * rate * window + pieces
 
 
 def test_without_redis_a_request_fails_within_its_time_budget(

@@ -11,19 +11,11 @@ from documented_acl import acl_rule
 from integration.serving.cut_servers import CACHE
 from integration.serving.marked_rows import MarkedModel, cut_of
 from integration.serving.server_processes import data_plane_of
-from integration.serving.trained_run import export, train
+from integration.serving.trained_run import export
 
 from hotrow.store.access import StoreAccess
 
 PASSWORD = "s3cret"
-
-
-@pytest.fixture(scope="module")
-def trained(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run."""
-    folder = tmp_path_factory.mktemp("trained")
-    train(shared, folder)
-    return folder
 
 
 def test_a_store_that_only_the_manifest_names_gets_no_password_unless_its_host_is_allowed(

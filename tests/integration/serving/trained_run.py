@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hotrow.cli.main import main
 
 CONFIG = """
@@ -60,3 +62,16 @@ def offline_scores(place: Path, folder: Path, tmp_path: Path, *flags: str) -> li
     assert main(["predict", str(place), *data, *flags]) == 0
     scores: list[float] = json.loads(report.read_text())["scores"]
     return scores
+
+
+def inputs(folder: Path) -> dict[str, np.ndarray]:
+    """Returns a row whose keys were trained."""
+    fields = (folder / "train.tsv").read_text().split("\n", 1)[0].split("\t")
+    row = {f"I{i}": np.array([float(fields[i] or "nan")], np.float32) for i in (1, 2, 3)}
+    words = {f"C{i}": np.array([fields[13 + i].encode()], object) for i in (1, 2, 3)}
+    return {**row, **words}
+
+
+def predict(server: Any, folder: Path) -> float:
+    """Returns the score of that row."""
+    return float(server.predict(**inputs(folder)).outputs["scores"].float_val[0])

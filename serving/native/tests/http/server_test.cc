@@ -144,6 +144,9 @@ TEST_CASE("http: requests of a connection are answered in their order") {
   client.send("\r\n");
   client.send("HEAD /h?x=%20 HTTP/1.1\r\nHost: a\r\n\r\n");
   CHECK(client.reply(false) == "200 ");
+  client.send("GET http://a:80/p?q HTTP/1.1\r\nHost: a\r\n\r\nGET HTTP://a HTTP/1.1\r\n\r\n");
+  CHECK(client.reply() == "200 GET /p?q 0");
+  CHECK(client.reply() == "200 GET / 0");
   client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
   CHECK(client.reply().size() == (1 << 20) + 4);
   client.send("GET /z HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");

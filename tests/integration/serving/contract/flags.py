@@ -398,8 +398,8 @@ ROWS = (
     added(
         "`cache_rows`, `cache_bytes`, `cache_policy`, `cache_warm_up_rows_per_second`",
         "test_redis_rows.py::test_rows_in_the_cache_are_served_without_redis",
-        "test_redis_rows.py::test_servers_that_start_at_once_warm_up_at_a_bounded_rate",
-        "test_redis_rows.py::test_the_cache_is_warm_before_a_version_serves",
+        "test_cache_warm_up.py::test_servers_that_start_at_once_warm_up_at_a_bounded_rate",
+        "test_cache_warm_up.py::test_the_cache_is_warm_before_a_version_serves",
         "test_redis_faults.py"
         "::test_a_dead_primary_is_not_noticed_with_a_warm_cache_and_soon_forgotten_without",
         "test_exactness.py"

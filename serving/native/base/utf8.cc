@@ -1,4 +1,4 @@
-#include "rest/utf8.h"
+#include "base/utf8.h"
 
 #include <simdjson.h>
 
