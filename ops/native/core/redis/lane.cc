@@ -14,6 +14,7 @@ using Kind = RedisCommand::Kind;
 
 void RedisLane::open(std::unique_ptr<RedisConnection> connection, size_t greetings, Time now) {
   connection_ = std::move(connection);
+  ++serial_;
   sent_.clear();
   answered_ = 0;
   if (job_->fence != 0) {
@@ -38,6 +39,7 @@ std::vector<RedisCommand> RedisLane::close() {
   sent_.clear();
   answered_ = 0;
   connection_.reset();
+  ++serial_;
   return left;
 }
 

@@ -52,6 +52,9 @@ class RedisLane final : public RedisReplySink {
   const std::shared_ptr<RedisNode>& shared_node() const { return node_; }
   RedisConnection* connection() const { return connection_.get(); }
   bool is_open() const { return connection_ != nullptr; }
+  // Changes whenever a connection is opened or closed. The address of a connection is no
+  // identity: the next one may have the same.
+  uint32_t serial() const { return serial_; }
   // greetings: how many replies to AUTH and SELECT are awaited.
   void open(std::unique_ptr<RedisConnection> connection, size_t greetings, Time now);
   // Ends the connection. Returns the commands that were not answered, in their order.
@@ -94,6 +97,7 @@ class RedisLane final : public RedisReplySink {
   RedisReadJob* job_;
   std::shared_ptr<RedisNode> node_;
   std::unique_ptr<RedisConnection> connection_;
+  uint32_t serial_ = 0;
   std::vector<RedisCommand> sent_;
   size_t answered_ = 0;
   std::vector<uint8_t> marks_asked_;  // of each shard: its watermark is awaited

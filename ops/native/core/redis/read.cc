@@ -166,20 +166,21 @@ void RedisRead::flush(RedisLane* lane, bool always) {
   if (!lane->is_open() || lane->connection()->is_connecting()) return;
   if (!always && lane->connection()->output()->size() < kFlushedBytes) return;
   const std::string why = lane->connection()->flush();
-  if (!why.empty()) disconnected(lane, why);
+  // Without `always`, replies may be read just now: the next flush finds the error again.
+  if (!why.empty() && always) broken(lane, why);
 }
 
 // A connection failed to send. What the node sent before it closed says more than the socket's
 // error does: it may have refused the client's certificate, or have too many clients.
 void RedisRead::broken(RedisLane* lane, const std::string& why) {
-  const RedisConnection* const connection = lane->connection();
-  if (!connection->is_connecting()) receive(lane);
-  if (lane->connection() == connection) disconnected(lane, why);
+  const uint32_t serial = lane->serial();
+  if (!lane->connection()->is_connecting()) receive(lane);
+  if (lane->serial() == serial) disconnected(lane, why);
 }
 
 void RedisRead::receive(RedisLane* lane) {
-  const RedisConnection* const connection = lane->connection();
-  for (bool full = true; full && lane->connection() == connection;) {
+  const uint32_t serial = lane->serial();
+  for (bool full = true; full && lane->serial() == serial;) {
     size_t bytes;
     const std::string why = lane->connection()->receive(&bytes, &full);
     if (bytes != 0) {
@@ -188,7 +189,7 @@ void RedisRead::receive(RedisLane* lane) {
     }
     RedisCommand command;
     std::string error;
-    while (lane->connection() == connection) {
+    while (lane->serial() == serial) {
       const RedisReplies::Next next = lane->next(&command, &error);
       if (next == RedisReplies::Next::kNeedsMore) break;
       if (next == RedisReplies::Next::kBroken) {
@@ -198,7 +199,7 @@ void RedisRead::receive(RedisLane* lane) {
       answered(lane, command, error);
       if (lane->awaited() == 0) add(&shared_.statistics->trips);
     }
-    if (lane->connection() != connection) break;
+    if (lane->serial() != serial) break;
     if (!why.empty()) disconnected(lane, why);
     if (lane->awaited() == 0) break;
   }
