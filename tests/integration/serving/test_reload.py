@@ -140,6 +140,17 @@ def _refused(server: Any, name: str) -> str:
     return ""
 
 
+def _configures(server: Any, *models: str) -> bool:
+    """Reloads; returns False where the file was read again before the models were available."""
+    try:
+        reload(server, *models)
+    except grpc.RpcError as err:
+        if err.code() is not grpc.StatusCode.ABORTED:
+            raise
+        return False
+    return True
+
+
 def test_a_wait_ends_when_its_model_is_removed_again(
     server: Any, two: Path, tmp_path: Path
 ) -> None:
@@ -289,7 +300,9 @@ def test_what_a_call_configured_lasts_until_the_file_is_read_again(
         "ignored", "", f"--model_config_file={path}", "--model_config_file_poll_wait_seconds=3"
     )
     server.wait_ready()
-    reload(server, model("three", three.parent))
+    end = time.monotonic() + WAIT_SECONDS
+    while not _configures(server, model("three", three.parent)):
+        assert time.monotonic() < end
     server.wait_for_log("three: version 123 is unloaded")
     end = time.monotonic() + WAIT_SECONDS
     while _refused(server, "two"):
