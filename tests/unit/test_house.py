@@ -333,3 +333,13 @@ def test_native_tests_stand_in_the_rooms_of_what_they_test(native: str, house: s
     rooms = {path.parent.relative_to(home) for path in home.glob("**/*.h")}
     tested = {path.parent.relative_to(tests) for path in tests.glob("**/*_test.cc")}
     assert tested <= rooms, tested - rooms
+
+
+@pytest.mark.parametrize("listed", sorted(git("ls-files", "*/CMakeLists.txt").split()))
+def test_every_source_that_a_build_names_is_there(listed: str) -> None:
+    """Those of fuzz targets, too, which no other test builds."""
+    folder = (ROOT / listed).parent
+    text = (ROOT / listed).read_text()
+    named = set(re.findall(r"(?<=[\s(])(?:\.\./)*\w+(?:/\w+)*\.(?:cc|cu)(?=[\s)])", text))
+    assert named
+    assert {source for source in named if not (folder / source).is_file()} == set()
