@@ -21,6 +21,8 @@ _BACKLOG = 64
 _MOST_CONNECTIONS = 64
 # For the TLS handshake, the first bytes, and the head of an HTTP request.
 _BEGIN_SECONDS = 10.0
+# To send what is left when the answer is written.
+_END_SECONDS = 10.0
 # Of HTTP/2's connection preface.
 _HTTP_2 = b"PRI "
 _END_OF_HEAD = b"\r\n\r\n"
@@ -91,12 +93,15 @@ class AdminPort:
             if len(self._connections) < _MOST_CONNECTIONS:
                 self._connections.add(task)
                 await self._answer_protocol(reader, writer)
+                async with asyncio.timeout(_END_SECONDS):
+                    writer.close()
+                    await writer.wait_closed()
         # The client went, is slow, or sent something else.
         except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
             pass
         finally:
             self._connections.discard(task)
-            writer.close()
+            writer.transport.abort()
 
     async def _answer_protocol(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -106,7 +111,6 @@ class AdminPort:
             head = b"" if begin == _HTTP_2 else begin + await reader.readuntil(_END_OF_HEAD)
         if head:
             writer.write(await asyncio.to_thread(self._page.reply, head))
-            await writer.drain()
             return
         grpc_reader, grpc_writer = await asyncio.open_unix_connection(self._grpc_socket)
         try:
