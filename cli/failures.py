@@ -39,7 +39,7 @@ def report_failure(err: BaseException, debug: bool) -> int:
         err.show()
         return EXIT_USAGE
     label = colored("Error:", "red", sys.stderr)
-    click.echo(f"{label} {_one_line(err)}", err=True)
+    click.echo(f"{label} {one_line(err)}", err=True)
     if isinstance(err, HotrowError | click.ClickException):
         return err.exit_code
     return EXIT_FAILURE
@@ -56,7 +56,8 @@ def exit_code_of(err: BaseException) -> int:
     return EXIT_FAILURE
 
 
-def _one_line(err: BaseException) -> str:
+def one_line(err: BaseException) -> str:
+    """Returns the line for what a command raised, without its label."""
     if isinstance(err, click.UsageError):
         path = err.ctx.command_path if err.ctx else "platform"
         return f"{_joined(err.format_message()).rstrip('.')} (see '{path} --help')"

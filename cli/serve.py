@@ -10,6 +10,7 @@ import click
 
 from hotrow.cli.admin_flags import admin_flags, take_admin
 from hotrow.cli.batching_flags import batching_flags
+from hotrow.cli.failures import one_line
 from hotrow.cli.ineffective_flags import ineffective_flags
 from hotrow.cli.request_log_flags import request_log_flags, take_request_log
 from hotrow.cli.row_flags import row_flags, take_rows
@@ -284,7 +285,7 @@ def command(
         from hotrow.serving.server import serve
 
         serve(options, Supervision(Path(control_folder), lifeline))
-    except HotrowError as err:
+    except (HotrowError, OSError) as err:
         # The supervisor formats the control process's lines.
         _fail(err, TEXT if control_folder else flags["log_format"])
 
@@ -318,6 +319,6 @@ def _say(level: str, text: str, log_format: str) -> None:
     click.echo(LogLine.now(level, "", text).written(log_format), err=True)
 
 
-def _fail(err: HotrowError, log_format: str) -> NoReturn:
-    _say("E", f"Failed to start server. Error: {' '.join(str(err).split())}", log_format)
+def _fail(err: Exception, log_format: str) -> NoReturn:
+    _say("E", f"Failed to start server. Error: {one_line(err)}", log_format)
     raise SystemExit(_EXIT_FAILURE) from err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import subprocess
 import sys
 from importlib import metadata
@@ -10,6 +12,7 @@ import click
 import pytest
 
 from hotrow.cli import main as cli
+from hotrow.cli import serve
 from hotrow.cli.failures import report_failure
 from hotrow.cli.lazy_group import LazyGroup
 from hotrow.errors import HotrowError, InvalidArgumentError, NotFoundError
@@ -174,3 +177,15 @@ def test_debug_prints_the_traceback_before_the_line(capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].endswith("HotrowError: a line")
     assert lines[-1] == "Error: a line"
+
+
+def test_serve_says_why_it_cannot_begin_in_the_form_of_its_log(monkeypatch, capsys):
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/hotrow-x")
+
+    monkeypatch.setattr(serve, "supervise", full)
+    command = ["serve", "--model_base_path=/models/m", "--rest_api_port=0", "--log_format=json"]
+    assert cli.main(command) == 255
+    line = json.loads(capsys.readouterr().err)
+    wanted = "Failed to start server. Error: No space left on device: /tmp/hotrow-x"
+    assert (line["level"], line["message"]) == ("error", wanted)
