@@ -8,6 +8,7 @@ Loads side by side need their memory together: one that does not fit beside othe
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from hotrow.memory_bounds import MemoryBound, memory_bounds
 from hotrow.protos import control_pb2
 from hotrow.serving.config.row_options import RowOptions
 from hotrow.store.spec import row_bytes
+
+_LOG = logging.getLogger(__name__)
 
 VARIABLES = "variables"
 GRAPH = "the graph"
@@ -87,7 +90,12 @@ class LoadMemory:
             what, needs = str(path), needed_bytes(path, request.manifest, self._rows)
         needed = sum(needs.values())
         with self._changed:
-            self._changed.wait_for(lambda: self._may_begin(what, needs))
+            if not self._may_begin(what, needs):
+                _LOG.info(
+                    f"{what} needs at least {_mib(needed)} of memory, and loads when those that "
+                    "are under way have ended"
+                )
+                self._changed.wait_for(lambda: self._may_begin(what, needs))
             self._reserved.append(needed)
         try:
             yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def test_a_restart_loads_no_more_at_a_time_than_there_are_threads(
 ) -> None:
     server, began, go = _waiting_pair(tmp_path, start_server, 0, "--num_load_threads=1")
     os.kill(data_plane_of(server), signal.SIGKILL)
-    _check_one_after_the_other(began, go)
+    # The second load would begin within this time.
+    _check_one_after_the_other(began, go, lambda: time.sleep(0.7))
     server.wait_for_log("hotrow-server serves again")
     assert (ask(server, "a"), ask(server, "b")) == ((4.0, 1), (4.0, 1))
 
@@ -48,15 +50,22 @@ def test_a_restart_loads_no_more_at_a_time_than_there_are_threads(
 def test_loads_side_by_side_have_room_together(tmp_path: Path, start_server: Any) -> None:
     left = min(bound.free_bytes + bound.active_file_bytes for bound in memory_bounds())
     server, began, go = _waiting_pair(tmp_path, start_server, int(0.6 * left))
+
+    def waits() -> int:
+        text = "and loads when those that are under way have ended"
+        return sum(text in line for line in server.log)
+
     # A restart.
+    before = waits()
     os.kill(data_plane_of(server), signal.SIGKILL)
-    _check_one_after_the_other(began, go)
+    _check_one_after_the_other(began, go, lambda: wait_until(lambda: waits() > before))
     server.wait_for_log("hotrow-server serves again")
     assert (ask(server, "a"), ask(server, "b")) == ((4.0, 1), (4.0, 1))
     # Versions that come while it serves.
+    again = waits()
     _remove(*began, go)
     _save_pair(tmp_path, 2, began, go, int(0.6 * left))
-    _check_one_after_the_other(began, go)
+    _check_one_after_the_other(began, go, lambda: wait_until(lambda: waits() > again))
     for name in ("a", "b"):
         wait_for(server, name, {2: "AVAILABLE", 1: "END"})
     assert not [line for line in server.log if "failed to load" in line]
@@ -90,10 +99,12 @@ def _save_pair(
     ]
 
 
-def _check_one_after_the_other(began: list[Path], go: Path) -> None:
+def _check_one_after_the_other(
+    began: list[Path], go: Path, wait_for_second: Callable[[], None]
+) -> None:
     """Checks that the second load begins only after the first, which `go` ends."""
     wait_until(lambda: any(file.exists() for file in began))
-    time.sleep(0.7)
+    wait_for_second()
     assert sum(file.exists() for file in began) == 1
     go.touch()
     wait_until(lambda: all(file.exists() for file in began))
