@@ -32,6 +32,10 @@ from hotrow.serving.wire.status import Code, RequestError, as_request_error
 
 _LOG = logging.getLogger(__name__)
 
+# After the store did not answer; doubled each time.
+_STORE_RETRY_SECONDS = 1.0
+_MOST_DOUBLINGS = 20
+
 
 class Closable(Protocol):
     """A loaded version, which can be freed; the result of a loader."""
@@ -73,8 +77,10 @@ class LoadPolicy:
 
     Attributes:
         poll_seconds: time between two polls of the base path; None polls each source once.
-        max_retries: further attempts after the first failed load.
-        retry_seconds: time between two attempts.
+        max_retries: further attempts after the first failed load. An attempt for which the store
+            did not answer does not count, unless this is 0.
+        retry_seconds: time between two attempts; the first ones after the store did not answer
+            follow sooner.
     """
 
     poll_seconds: float | None = 1.0
@@ -93,6 +99,7 @@ class _Version(Generic[T]):
         self.servable: T | None = None
         self.busy = False  # a thread loads or unloads it, or is about to
         self.attempts = 0
+        self.waits_for_store = 0  # attempts in a row for which the store did not answer
         self.due = 0.0  # monotonic time of the next attempt to load
         self.aspired = True
         self.lost: RequestError | None = None  # while a load of it ends
@@ -334,22 +341,29 @@ class ModelLifecycle(Generic[T]):
 
     def _record_failure(self, entry: _Version[T], error: RequestError) -> None:
         policy = self._policy
+        crashed = isinstance(error, ServerEndedError)
+        passes = error.code is Code.UNAVAILABLE and not crashed and policy.max_retries > 0
         with self._changed:
             entry.error = error
-            entry.attempts += 1
             entry.busy = False
+            if passes:
+                attempt = "attempt not counted"
+                pause = min(_STORE_RETRY_SECONDS * 2**entry.waits_for_store, policy.retry_seconds)
+                entry.waits_for_store = min(entry.waits_for_store + 1, _MOST_DOUBLINGS)
+            else:
+                entry.attempts += 1
+                attempt = f"attempt {entry.attempts} of {policy.max_retries + 1}"
+                # At once after the first crash, which may have another cause than this load.
+                pause = 0.0 if crashed and entry.attempts == 1 else policy.retry_seconds
+                entry.waits_for_store = 0
             last = entry.attempts > policy.max_retries or not entry.aspired
             entry.state = State.END if last else State.LOADING
-            # At once after the first crash, which may have another cause than this load.
-            crashed = isinstance(error, ServerEndedError)
-            pause = 0.0 if crashed and entry.attempts == 1 else policy.retry_seconds
             entry.due = time.monotonic() + pause
             self._changed.notify_all()
         then = "gave up" if last else f"next in {pause:g} s"
         reason = " ".join(str(error).split())
         if str(entry.path) not in reason:  # TensorFlow seldom names what it could not read
             reason = f"{entry.path}: {reason}"
-        attempt = f"attempt {entry.attempts} of {policy.max_retries + 1}"
         self._say(logging.ERROR, entry, f"failed to load ({attempt}, {then}): {reason}")
 
     def _say(self, level: int, entry: _Version[T], line: str) -> None:
@@ -366,7 +380,7 @@ class ModelLifecycle(Generic[T]):
                 entry.state = State.LOADING
                 entry.busy = True
                 servable, entry.servable = entry.servable, None
-                entry.attempts = 0
+                entry.attempts = entry.waits_for_store = 0
             self._publish(self._routed())
         self._free(entry, servable)
         self._record_failure(entry, error)

@@ -103,9 +103,16 @@ class CutFollower:
         """Returns the state that a newly loaded version begins with.
 
         Raises:
-            HotrowError: the store does not answer, or the cut is damaged.
+            UnavailableError: the store does not answer; or what it has is damaged, which the next
+                export mends.
             OSError: the disk is full or refuses.
         """
+        try:
+            return self._newest()
+        except DataLossError as err:
+            raise UnavailableError(f"{err}; the version loads after the next export") from err
+
+    def _newest(self) -> control_pb2.ShownCut:
         bound = self._rows.bound()
         cuts = cuts_of(bound.store.records, bound.generation)
         for _ in range(_MOST_READS):

@@ -21,6 +21,7 @@ from integration.serving.server_processes import control_of
 from integration.serving.trained_run import export, inputs, predict, scores_of
 from redis_servers.tls import flags_with
 from tensorflow_serving.apis import inference_pb2, predict_pb2
+from waiting import wait_until
 
 from hotrow.cli.main import main
 from hotrow.manifest import read_manifest
@@ -346,6 +347,25 @@ def test_a_control_process_that_starts_again_without_redis_changes_nothing(
     server.wait_for_log("the control process serves again")
     assert predict(server, trained) == before
     assert any("rows go on as before" in line for line in server.log)
+
+
+def test_a_version_loads_as_soon_as_its_store_answers(
+    trained: Path, redis_servers: Any, start_server: Any, tmp_path: Path
+) -> None:
+    redis = redis_servers.standalone(settings={"save": "3600 1"})
+    export(trained, tmp_path / "models", "m", f"--store={redis.url}")
+    redis.stop()  # saves
+    flags = (
+        "--cache_rows=10000",
+        "--max_num_load_retries=1",
+        "--load_retry_interval_micros=100000",
+    )
+    server = start_server("m", tmp_path / "models" / "m", *flags)
+    line = "m: version 1 failed to load (attempt not counted, next in 0.1 s): "
+    wait_until(lambda: sum(line in said for said in server.log) >= 4)
+    redis.restart()
+    server.wait_ready()
+    predict(server, trained)
 
 
 def test_a_store_is_inspected(

@@ -105,3 +105,17 @@ def test_a_refused_cut_is_seen_in_metrics_and_health_until_one_is_taken(
     wait_until(lambda: cut_of(server) == first + 1)
     wait_until(lambda: samples_of(server)[f"hotrow_cut_is_refused{{{LABELS}}}"] == 0)
     wait_until(lambda: probe(server) == READY)
+
+
+def test_a_version_loads_as_soon_as_a_damaged_cut_is_whole_again(
+    model: MarkedModel, start_server: Any
+) -> None:
+    server = start_server("m", model.path, *CACHE)
+    server.wait_ready()
+    model.wait_until_noted(model.write(1))
+    with damaged(server, model):
+        late = start_server("m", model.path, *CACHE)
+        late.wait_for_log("m: version 1 failed to load (attempt not counted, next in 1 s): ")
+        assert any("is damaged; the version loads after the next export" in s for s in late.log)
+    late.wait_ready()
+    assert cut_of(late) == 2

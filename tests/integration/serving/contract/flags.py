@@ -127,6 +127,8 @@ ROWS = (
         "`max_num_load_retries` (5), `load_retry_interval_micros` (60000000)",
         "test_lifecycle.py::test_a_version_that_cannot_be_loaded_leaves_the_older_one_serving",
         "lifecycle/test_lifecycle.py::test_a_failed_load_is_retried_and_then_given_up",
+        "lifecycle/test_lifecycle.py"
+        "::test_without_retries_a_store_that_does_not_answer_ends_a_version",
     ),
     differs(
         "`num_load_threads` (0), `num_unload_threads` (0)",

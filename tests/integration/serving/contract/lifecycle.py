@@ -117,6 +117,12 @@ ROWS = (
         "test_data_plane.py::test_nothing_outlives_the_process_that_started_all",
     ),
     added(
+        "a version whose store does not answer is tried until it does",
+        "test_redis_rows.py::test_a_version_loads_as_soon_as_its_store_answers",
+        "test_refused_cuts.py::test_a_version_loads_as_soon_as_a_damaged_cut_is_whole_again",
+        "lifecycle/test_lifecycle.py::test_a_version_is_tried_until_its_store_answers",
+    ),
+    added(
         "rows and weights of a version change while it serves, by incremental exports",
         "test_training_goes_on.py::test_an_incremental_export_is_seen_whole_and_to_the_bit",
         "test_training_goes_on.py::test_an_incremental_export_that_is_killed_half_way_changes_nothing_and_runs_again",

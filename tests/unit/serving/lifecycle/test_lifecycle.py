@@ -16,8 +16,9 @@ from unit.serving.lifecycle.versions_on_disk import (
     Loaded,
     make_lifecycle,
 )
+from waiting import wait_until
 
-from hotrow.errors import UnavailableError
+from hotrow.errors import DataLossError, UnavailableError
 from hotrow.serving.lifecycle.model_lifecycle import (
     LoadPolicy,
     Lost,
@@ -87,15 +88,38 @@ def test_a_failed_load_is_retried_and_then_given_up(
     disk.put(1)
     lifecycle.aspire(disk.list_versions)
     disk.wait_for("version 1 is available")
-    disk.broken[2] = UnavailableError("the store is away")
+    disk.broken[2] = DataLossError("half a file")
     disk.put(2)
-    disk.wait_for("version 2 failed to load (attempt 3 of 3, gave up): /m/2: the store is away")
+    disk.wait_for("version 2 failed to load (attempt 3 of 3, gave up): /m/2: half a file")
     assert lifecycle.statuses() == [
-        VersionStatus(2, State.END, Code.UNAVAILABLE, "the store is away"),
+        VersionStatus(2, State.END, Code.DATA_LOSS, "half a file"),
         VersionStatus(1, State.AVAILABLE),
     ]
     assert set(disk.routed) == {1}
     assert disk.loaded == [1, 2, 2, 2]
+
+
+def test_a_version_is_tried_until_its_store_answers(
+    disk: Disk, lifecycle: ModelLifecycle[Loaded]
+) -> None:
+    disk.broken[1] = UnavailableError("the store is away")
+    disk.put(1)
+    lifecycle.aspire(disk.list_versions)
+    wait_until(lambda: len(disk.loaded) >= 6)  # more than are counted
+    waiting = VersionStatus(1, State.LOADING, Code.UNAVAILABLE, "the store is away")
+    assert lifecycle.statuses() == [waiting]
+    assert lifecycle.outcome() is None
+    disk.broken.clear()
+    disk.wait_for("version 1 is available")
+
+
+def test_without_retries_a_store_that_does_not_answer_ends_a_version(disk: Disk) -> None:
+    lifecycle = make_lifecycle(disk, LoadPolicy(0.01, max_retries=0))
+    disk.broken[1] = UnavailableError("the store is away")
+    disk.put(1)
+    lifecycle.aspire(disk.list_versions)
+    disk.wait_for("version 1 failed to load (attempt 1 of 1, gave up): /m/1: the store is away")
+    lifecycle.stop()
 
 
 def test_a_version_that_failed_is_tried_again_after_it_was_away(
@@ -227,7 +251,7 @@ def test_a_version_that_is_lost_is_loaded_again(
     assert lifecycle.statuses() == [waiting]
     disk.held[1].set()
     disk.wait_for_loads(1, 1)
-    disk.wait_for("attempt 1 of 3, next in 0.01 s): /m/1: the store is away")
+    disk.wait_for("attempt not counted, next in 0.01 s): /m/1: the store is away")
 
 
 def test_a_version_that_stays_lost_ends_with_its_error(disk: Disk) -> None:
