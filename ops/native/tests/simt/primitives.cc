@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "tests/simt/simt.h"
+#include "core/gpu/kernels/api.h"
 
 namespace hotrow {
 
@@ -14,6 +14,7 @@ size_t exclusive_sum_scratch(size_t) { return 0; }
 void exclusive_sum(const uint32_t* in, uint32_t* out, size_t count, void*, size_t,
                    DeviceStream stream) {
   simt::enqueue(stream, [=] { std::exclusive_scan(in, in + count, out, 0u); });
+  check(cudaGetLastError(), "scan");
 }
 
 size_t sort_pairs_scratch(size_t, int) { return 0; }
@@ -32,6 +33,7 @@ void sort_pairs(const uint32_t* keys, uint32_t* sorted_keys, const uint32_t* val
       sorted_values[i] = values[order[i]];
     }
   });
+  check(cudaGetLastError(), "sort");
 }
 
 }  // namespace hotrow

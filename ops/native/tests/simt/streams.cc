@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 #include <random>
+#include <set>
+#include <utility>
 #include <vector>
 
 // Whether the work before a record is done.
@@ -20,6 +22,7 @@ struct Work {
 };
 // The device that is current in the calling thread.
 static thread_local int current_device = 0;
+static thread_local cudaError_t last_error = cudaSuccess;
 
 struct CUstream_st {
   const int device = current_device;
@@ -37,11 +40,31 @@ namespace {
   std::abort();
 }
 
+// Memory of the device and of the host: more is never there.
+constexpr size_t kMostBytes = size_t{1} << 40;
+
+cudaError_t fails(cudaError_t error) { return last_error = error; }
+
 class Device {
  public:
   std::recursive_mutex mutex;
   std::vector<cudaStream_t> streams;
+  std::set<const void*> registered;
   size_t allocations = 0, device_allocations = 0;
+  // Calls that a test makes fail.
+  unsigned failing = 0;
+  size_t calls = 0, first = 0, every = 0, failed = 0;
+
+  // Whether a call of this kind must fail now.
+  bool must_fail(simt::Calls kind) {
+    std::lock_guard lock(mutex);
+    if ((failing & kind) == 0) return false;
+    const size_t number = calls++;
+    const bool is =
+        number == first || (every != 0 && number > first && (number - first) % every == 0);
+    failed += is ? 1 : 0;
+    return is;
+  }
 
   void add(cudaStream_t stream, Work work) {
     std::lock_guard lock(mutex);
@@ -103,8 +126,10 @@ Device& device() {
 }
 
 cudaError_t take(void** at, size_t bytes) {
-  *at = ::operator new(bytes, std::align_val_t{256}, std::nothrow);
-  if (*at == nullptr) return cudaErrorMemoryAllocation;
+  *at = nullptr;
+  if (device().must_fail(simt::kAllocations)) return fails(cudaErrorMemoryAllocation);
+  if (bytes <= kMostBytes) *at = ::operator new(bytes, std::align_val_t{256}, std::nothrow);
+  if (*at == nullptr) return fails(cudaErrorMemoryAllocation);
   std::memset(*at, 0xa5, bytes);
   std::lock_guard lock(device().mutex);
   ++device().allocations;
@@ -118,12 +143,42 @@ cudaError_t give_back(void* at) {
   return cudaSuccess;
 }
 
+cudaError_t put(cudaStream_t stream, Work work) {
+  if (device().must_fail(simt::kEnqueued)) return fails(cudaErrorUnknown);
+  device().add(stream, std::move(work));
+  return cudaSuccess;
+}
+
+// Runs work until `done`.
+template <typename Until>
+cudaError_t wait_until(Until&& done) {
+  if (device().must_fail(simt::kWaits)) return fails(cudaErrorUnknown);
+  device().finish(done);
+  return cudaSuccess;
+}
+
 }  // namespace
 
 namespace simt {
 
+Failures::Failures(unsigned calls, size_t first, size_t every) {
+  std::lock_guard lock(device().mutex);
+  device().failing = calls;
+  device().first = first;
+  device().every = every;
+  device().calls = device().failed = 0;
+}
+Failures::~Failures() {
+  std::lock_guard lock(device().mutex);
+  device().failing = 0;
+}
+size_t Failures::count() const {
+  std::lock_guard lock(device().mutex);
+  return device().failed;
+}
+
 void enqueue(cudaStream_t stream, std::function<void()> work) {
-  device().add(stream, {std::move(work), nullptr, nullptr});
+  (void)put(stream, {std::move(work), nullptr, nullptr});
 }
 size_t waiting() { return device().waiting(); }
 size_t allocations() { return device().allocations; }
@@ -131,6 +186,23 @@ size_t allocations() { return device().allocations; }
 }  // namespace simt
 
 size_t simt_device_allocations() { return device().device_allocations; }
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorHostMemoryAlreadyRegistered:
+      return "part or all of the requested memory range is already mapped";
+    case cudaErrorHostMemoryNotRegistered:
+      return "pointer does not correspond to a registered memory region";
+    default:
+      return "unknown error";
+  }
+}
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error; }
 
 cudaError_t cudaGetDevice(int* device) {
   *device = current_device;
@@ -142,8 +214,7 @@ cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
-  device().finish([number = current_device] { return device().is_idle(number); });
-  return cudaSuccess;
+  return wait_until([number = current_device] { return device().is_idle(number); });
 }
 
 cudaError_t cudaMalloc(void** at, size_t bytes) {
@@ -156,25 +227,37 @@ cudaError_t cudaMalloc(void** at, size_t bytes) {
 cudaError_t cudaFree(void* at) { return give_back(at); }
 cudaError_t cudaMallocHost(void** at, size_t bytes) { return take(at, bytes); }
 cudaError_t cudaFreeHost(void* at) { return give_back(at); }
+cudaError_t cudaHostRegister(void* at, size_t, unsigned) {
+  if (device().must_fail(simt::kRegistrations)) return fails(cudaErrorMemoryAllocation);
+  std::lock_guard lock(device().mutex);
+  const bool is_new = device().registered.insert(at).second;
+  return is_new ? cudaSuccess : fails(cudaErrorHostMemoryAlreadyRegistered);
+}
+cudaError_t cudaHostUnregister(void* at) {
+  std::lock_guard lock(device().mutex);
+  const bool was_there = device().registered.erase(at) == 1;
+  return was_there ? cudaSuccess : fails(cudaErrorHostMemoryNotRegistered);
+}
 
 cudaError_t cudaMemsetAsync(void* at, int byte, size_t bytes, cudaStream_t stream) {
-  if (bytes > 0) simt::enqueue(stream, [=] { std::memset(at, byte, bytes); });
-  return cudaSuccess;
+  if (bytes == 0) return cudaSuccess;
+  return put(stream, {[=] { std::memset(at, byte, bytes); }, nullptr, nullptr});
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
-  if (bytes > 0) simt::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
-  return cudaSuccess;
+  if (bytes == 0) return cudaSuccess;
+  return put(stream, {[=] { std::memcpy(to, from, bytes); }, nullptr, nullptr});
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  if (device().must_fail(simt::kCreations)) return fails(cudaErrorMemoryAllocation);
   std::lock_guard lock(device().mutex);
   *stream = device().streams.emplace_back(new CUstream_st);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   std::lock_guard lock(device().mutex);
-  cudaStreamSynchronize(stream);
+  device().finish([&] { return stream->queue.empty(); });
   auto& all = device().streams;
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i] == stream) all.erase(all.begin() + static_cast<std::ptrdiff_t>(i--));
@@ -183,15 +266,15 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (stream != nullptr) device().finish([&] { return stream->queue.empty(); });
-  return cudaSuccess;
+  return wait_until([&] { return stream == nullptr || stream->queue.empty(); });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (event->last != nullptr) device().add(stream, {nullptr, event->last, nullptr});
-  return cudaSuccess;
+  if (event->last == nullptr) return cudaSuccess;
+  return put(stream, {nullptr, event->last, nullptr});
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  if (device().must_fail(simt::kCreations)) return fails(cudaErrorMemoryAllocation);
   *event = new CUevent_st;
   return cudaSuccess;
 }
@@ -201,11 +284,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream != nullptr && stream->device != event->device) die("an event of another device");
-  event->last = std::make_shared<bool>(false);
-  device().add(stream, {nullptr, nullptr, event->last});
-  return cudaSuccess;
+  const Done done = std::make_shared<bool>(false);
+  const cudaError_t error = put(stream, {nullptr, nullptr, done});
+  if (error == cudaSuccess) event->last = done;
+  return error;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (event->last != nullptr) device().finish([done = event->last] { return *done; });
-  return cudaSuccess;
+  return wait_until([done = event->last] { return done == nullptr || *done; });
 }

@@ -4,6 +4,9 @@
 // Work on the null stream runs at once. Work on other streams is delayed until a thread waits for
 // it; it then runs in a random order that streams and events allow. So a missing wait shows as a
 // wrong result. New memory is filled with 0xa5.
+//
+// A call that fails returns its error and leaves it as the thread's last error, as CUDA does, until
+// cudaGetLastError reads it. Tests make calls fail (simt::Failures).
 #pragma once
 
 #include <cstddef>
@@ -16,12 +19,41 @@ struct CUevent_st;
 using cudaStream_t = CUstream_st*;
 using cudaEvent_t = CUevent_st*;
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorHostMemoryAlreadyRegistered = 712,
+  cudaErrorHostMemoryNotRegistered = 713,
+  cudaErrorUnknown = 999
+};
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
+constexpr unsigned cudaHostRegisterDefault = 0;
 
 namespace simt {
 
+// Calls that tests can make fail.
+enum Calls : unsigned {
+  kAllocations = 1,    // of the device's memory and of pinned memory
+  kRegistrations = 2,  // of the host's memory
+  kCreations = 4,      // of streams and events
+  kEnqueued = 8,       // kernels, copies and fills, records of events, waits of streams
+  kWaits = 16,         // of a thread: for an event, a stream or the device
+  kAllCalls = 31
+};
+
+// While it lives, these calls of all threads are counted from 0. Number `first` does nothing and
+// fails, and so does each `every`-th one after it; every 0: none. One at a time.
+class Failures {
+ public:
+  explicit Failures(unsigned calls, size_t first, size_t every = 0);
+  ~Failures();
+  Failures(const Failures&) = delete;
+  // How many calls failed.
+  size_t count() const;
+};
+
+// Puts the work of a kernel on a stream; if that fails, cudaGetLastError returns the error.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 // The work of all streams that has not run yet.
 size_t waiting();
@@ -33,8 +65,10 @@ size_t allocations();
 // How often cudaMalloc allocated device memory; for programs that load the emulator.
 extern "C" size_t simt_device_allocations();
 
-inline const char* cudaGetErrorString(cudaError_t) { return "no error"; }
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t error);
+// The last error of a call of this thread. cudaGetLastError also clears it.
+cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
 inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 2, cudaSuccess; }
 inline cudaError_t cudaDeviceGetPCIBusId(char* name, int size, int device) {
   std::snprintf(name, static_cast<size_t>(size), "0000:0%d:00.0", device);
@@ -48,6 +82,8 @@ cudaError_t cudaMalloc(void** at, size_t bytes);
 cudaError_t cudaFree(void* at);
 cudaError_t cudaMallocHost(void** at, size_t bytes);
 cudaError_t cudaFreeHost(void* at);
+cudaError_t cudaHostRegister(void* at, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void* at);
 cudaError_t cudaMemsetAsync(void* at, int byte, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);

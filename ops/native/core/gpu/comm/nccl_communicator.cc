@@ -84,7 +84,10 @@ class NcclCommunicator final : public DeviceCommunicator {
     await("an exchange", [&] {
       is_idle();
       const cudaError_t error = cudaStreamQuery(own);
-      if (error == cudaErrorNotReady) return false;
+      if (error == cudaErrorNotReady) {
+        forget_last_error();
+        return false;
+      }
       hotrow::check(error, "wait for NCCL");
       return true;
     });

@@ -32,14 +32,13 @@ void launch(const char* name, void (*kernel)(Parameters...), size_t blocks, unsi
 #if defined(__CUDACC__)
   kernel<<<static_cast<unsigned>(blocks), threads, 0, stream>>>(
       static_cast<Parameters>(arguments)...);
-  check(cudaGetLastError(), name);
 #else
-  (void)name;
   simt::enqueue(stream, [=] {
     simt::run(static_cast<unsigned>(blocks), threads,
               [&] { kernel(static_cast<Parameters>(arguments)...); });
   });
 #endif
+  check(cudaGetLastError(), name);
 }
 
 // The number of blocks that cover count, at least 1, at most `most`.

@@ -18,7 +18,7 @@ class OnDevice {
     changed_ = device != before_;
   }
   ~OnDevice() {
-    if (changed_) (void)cudaSetDevice(before_);
+    if (changed_) ignore(cudaSetDevice(before_));
   }
   OnDevice(const OnDevice&) = delete;
 
@@ -31,7 +31,7 @@ class OnDevice {
 class OwnStream {
  public:
   OwnStream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); }
-  ~OwnStream() { (void)cudaStreamDestroy(stream_); }
+  ~OwnStream() { ignore(cudaStreamDestroy(stream_)); }
   OwnStream(const OwnStream&) = delete;
   DeviceStream get() const { return stream_; }
 
@@ -43,9 +43,16 @@ class OwnStream {
 class DeviceEvent {
  public:
   DeviceEvent() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event"); }
-  ~DeviceEvent() { (void)cudaEventDestroy(event_); }
+  ~DeviceEvent() { ignore(cudaEventDestroy(event_)); }
   DeviceEvent(const DeviceEvent&) = delete;
   void record(DeviceStream stream) { check(cudaEventRecord(event_, stream), "record an event"); }
+  // At the end of a call, which must not fail: if there is no record, the thread waits for the
+  // work.
+  void record_or_wait(DeviceStream stream) noexcept {
+    const cudaError_t error = cudaEventRecord(event_, stream);
+    ignore(error);
+    if (error != cudaSuccess) ignore(cudaStreamSynchronize(stream));
+  }
   // The stream's later work waits for it.
   void hold(DeviceStream stream) const {
     check(cudaStreamWaitEvent(stream, event_, 0), "wait for an event");
@@ -109,6 +116,7 @@ class GrowingBlock {
   }
   void* take_from_caller(size_t bytes) const {
     void* const at = from_.allocate(from_.context, bytes);
+    forget_last_error();  // it may have asked CUDA in vain, before it found memory or gave up
     if (at == nullptr) {
       fail(Code::kResourceExhausted,
            "GPU %d: the allocator that was registered for it has no %zu bytes", device_, bytes);
@@ -123,9 +131,9 @@ class GrowingBlock {
     void* const at = std::exchange(at_, nullptr);
     bytes_ = 0;
     if constexpr (kWhere == MemoryOf::kHost) {
-      (void)cudaFreeHost(at);
+      ignore(cudaFreeHost(at));
     } else if (from_.allocate == nullptr) {
-      (void)cudaFree(at);
+      ignore(cudaFree(at));
     } else {
       const OnDevice here(device_);
       check(cudaDeviceSynchronize(), "wait for the device");

@@ -1,0 +1,129 @@
+// Calls of CUDA that fail: their error is the caller's, and no later launch's.
+#include "core/gpu/kernels/runtime.h"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+#include <vector>
+
+#include "core/gpu/kernels/lines.h"
+#include "tests/error_code.h"
+#include "tests/gpu/device_array.h"
+
+namespace hotrow {
+namespace {
+
+// More than any device or host has.
+constexpr size_t kTooMuch = size_t{1} << 50;
+
+// Returns the value by way of a kernel.
+uint32_t copied(uint32_t value) {
+  const DeviceArray<uint32_t> from(std::vector<uint32_t>{value}), to(1);
+  const auto lines = [](const DeviceArray<uint32_t>& array) {
+    return DeviceLines{nullptr, reinterpret_cast<std::byte*>(array.data()), sizeof(uint32_t)};
+  };
+  device_copy_lines(lines(from), lines(to), nullptr, 1, sizeof(uint32_t), kStream);
+  return to.read()[0];
+}
+
+}  // namespace
+
+TEST_CASE("device memory: what is not there fails by name, and no later launch reports it") {
+  DeviceBlock block;
+  PinnedBlock pinned;
+  CHECK(error_code([&] { block.reserve(kTooMuch); }) == Code::kResourceExhausted);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  CHECK(copied(5) == 5);
+  CHECK(error_code([&] { pinned.reserve(kTooMuch); }) == Code::kResourceExhausted);
+  CHECK(copied(6) == 6);
+  block.reserve(1);
+  CHECK(block.data() != nullptr);
+}
+
+TEST_CASE("device memory: what an allocator asked CUDA for in vain, no later launch reports") {
+  const auto ask = [](void*, size_t) {
+    void* at = nullptr;
+    (void)cudaMalloc(&at, kTooMuch);
+    return at;
+  };
+  set_allocator(0, {nullptr, ask, [](void*, void*) {}});
+  DeviceBlock block;
+  CHECK(error_code([&] { block.reserve(1); }) == Code::kResourceExhausted);
+  set_allocator(0, {});
+  CHECK(copied(7) == 7);
+}
+
+#if defined(HOTROW_SIMT)
+TEST_CASE("emulated CUDA: every n-th call fails and leaves its error, as long as nobody reads it") {
+  void* at[6] = {};
+  {
+    const simt::Failures failures(simt::kAllocations, 1, 3);
+    for (size_t i = 0; i < 6; ++i) {
+      CAPTURE(i);
+      const bool fails = i == 1 || i == 4;
+      const cudaError_t error = i % 2 == 0 ? cudaMalloc(&at[i], 8) : cudaMallocHost(&at[i], 8);
+      CHECK(error == (fails ? cudaErrorMemoryAllocation : cudaSuccess));
+      CHECK((at[i] == nullptr) == fails);
+    }
+    CHECK(failures.count() == 2);
+  }
+  std::thread([] { CHECK(cudaPeekAtLastError() == cudaSuccess); }).join();
+  CHECK(cudaPeekAtLastError() == cudaErrorMemoryAllocation);
+  CHECK(error_code([] { copied(1); }) == Code::kResourceExhausted);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  for (void* each : at) {
+    if (each != nullptr) CHECK(cudaFree(each) == cudaSuccess);
+  }
+}
+
+TEST_CASE("emulated CUDA: registrations, streams, events, launches and waits fail, too") {
+  int memory = 0;
+  const auto registers = [&] {
+    check(cudaHostRegister(&memory, sizeof(memory), cudaHostRegisterDefault), "register");
+    check(cudaHostUnregister(&memory), "unregister");
+  };
+  const auto makes = [] {
+    const OwnStream stream;
+    DeviceEvent event;
+  };
+  const auto launches = [] { copied(1); };
+  const auto waits = [] {
+    const OwnStream stream;
+    DeviceEvent event;
+    event.record(stream.get());
+    event.wait();
+  };
+  const auto fails = [](unsigned calls, size_t number, auto&& call) {
+    const simt::Failures failures(calls, number);
+    const Code code = error_code(call);
+    CHECK(failures.count() == 1);
+    CHECK(cudaPeekAtLastError() == cudaSuccess);
+    return code;
+  };
+  CHECK(fails(simt::kRegistrations, 0, registers) == Code::kResourceExhausted);
+  CHECK(fails(simt::kCreations, 0, makes) == Code::kResourceExhausted);
+  CHECK(fails(simt::kCreations, 1, makes) == Code::kResourceExhausted);
+  CHECK(fails(simt::kEnqueued, 3, launches) == Code::kInternal);  // after two fills, a copy
+  CHECK(fails(simt::kWaits, 0, waits) == Code::kInternal);
+  registers();
+  CHECK(error_code([&] { check(cudaHostUnregister(&memory), "unregister"); }) == Code::kInternal);
+  waits();
+}
+
+TEST_CASE("device events: where there is no record, the thread waits for the stream's work") {
+  const OwnStream stream, other;
+  DeviceEvent event;
+  const DeviceArray<uint32_t> value(std::vector<uint32_t>{1}), two(std::vector<uint32_t>{2});
+  copy_async(value.data(), two.data(), 1, stream.get());
+  {
+    const simt::Failures failures(simt::kEnqueued, 0);
+    event.record_or_wait(stream.get());
+    CHECK(failures.count() == 1);
+  }
+  event.hold(other.get());
+  CHECK(value.read()[0] == 2);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+#endif
+
+}  // namespace hotrow
