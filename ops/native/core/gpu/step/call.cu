@@ -27,6 +27,7 @@ struct DeviceCall::Answer {
 
 // What the host reads back from an insertion.
 struct DeviceCall::InsertAnswer {
+  InsertAnswer() = default;
   InsertAnswer(DeviceArena& arena, size_t tables, size_t missing) {
     victim_first = arena.take<uint32_t>(tables + 1);
     bypass_first = arena.take<uint32_t>(tables + 1);
@@ -73,9 +74,16 @@ DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& execut
 }
 
 DeviceCall::~DeviceCall() {
+  for (GpuTier* tier : tiers_) tier->end(stream_);
+}
+
+template <typename Change>
+void DeviceCall::change_slots(Change&& change) {
   try {
-    for (GpuTier* tier : tiers_) tier->end(stream_);
-  } catch (const Error&) {
+    change();
+  } catch (const std::exception& error) {
+    for (GpuTier* tier : tiers_) tier->lose_rows(error.what());
+    throw;
   }
 }
 
@@ -93,30 +101,47 @@ void DeviceCall::distinct(const DeviceKeys& keys, DeviceBatch* batch) {
 
 size_t DeviceCall::find(Find how, const WrongKeys* wrong,
                         const std::function<void(const WrongKeys&)>& refuse, DeviceBatch* batch) {
-  const size_t count = batch->count(), tables = tables_.size();
-  const size_t probe_bytes = device_cache_probe_scratch(count, tables);
-  device_cache_probe(caches_.data(), tables, batch->unique, count,
-                     how == Find::kRead ? DeviceLookup::kRead : DeviceLookup::kTrain, batch->probed,
-                     scratch(probe_bytes), probe_bytes, stream_);
-  auto* const missing_counts = static_cast<uint32_t*>(scratch(count * sizeof(uint32_t)));
-  device_count_missing(batch->probed, tables, batch->counts(), count, missing_counts, stream_);
+  const size_t bytes = device_cache_probe_scratch(batch->count(), tables_.size());
+  void* const memory = scratch(bytes);
+  const auto probe = [&](DeviceLookup lookup) {
+    device_cache_probe(caches_.data(), tables_.size(), batch->unique, batch->count(), lookup,
+                       batch->probed, memory, bytes, stream_);
+  };
   size_t absent = 0;
-  try {
-    const Answer answer = read_answer(*batch, missing_counts, wrong);
-    if (answer.wrong->key != WrongKeys::kNone || answer.wrong->feature != WrongKeys::kNone) {
-      refuse(*answer.wrong);
+  if (how == Find::kRead) {
+    probe(DeviceLookup::kRead);
+    absent = find_missing(how, wrong, refuse, batch);
+  } else {
+    change_slots([&] { probe(DeviceLookup::kTrain); });
+    try {
+      absent = find_missing(how, wrong, refuse, batch);
+    } catch (...) {
+      try {
+        unpin(*batch);
+      } catch (const std::exception&) {  // the first error is the reason for this one
+      }
+      throw;
     }
-    for (size_t t = 0; t < tables && batch->counted.table_first != nullptr; ++t) {
-      batch->lookups[t] = answer.lookups_first[t + 1] - answer.lookups_first[t];
-    }
-    absent = bring_in(answer, how, batch);
-  } catch (...) {
-    if (how != Find::kRead) unpin(*batch);
-    throw;
+    unpin(*batch);
   }
-  if (how != Find::kRead) unpin(*batch);
   batch->note_epochs();
   return absent;
+}
+
+size_t DeviceCall::find_missing(Find how, const WrongKeys* wrong,
+                                const std::function<void(const WrongKeys&)>& refuse,
+                                DeviceBatch* batch) {
+  const size_t count = batch->count(), tables = tables_.size();
+  auto* const missing_counts = static_cast<uint32_t*>(scratch(count * sizeof(uint32_t)));
+  device_count_missing(batch->probed, tables, batch->counts(), count, missing_counts, stream_);
+  const Answer answer = read_answer(*batch, missing_counts, wrong);
+  if (answer.wrong->key != WrongKeys::kNone || answer.wrong->feature != WrongKeys::kNone) {
+    refuse(*answer.wrong);
+  }
+  for (size_t t = 0; t < tables && batch->counted.table_first != nullptr; ++t) {
+    batch->lookups[t] = answer.lookups_first[t + 1] - answer.lookups_first[t];
+  }
+  return bring_in(answer, how, batch);
 }
 
 DeviceCall::Answer DeviceCall::read_answer(const DeviceBatch& batch, const uint32_t* missing_counts,
@@ -147,8 +172,10 @@ DeviceCall::Answer DeviceCall::read_answer(const DeviceBatch& batch, const uint3
 
 void DeviceCall::unpin(const DeviceBatch& batch) {
   const size_t bytes = device_cache_unpin_scratch(tables_.size());
-  device_cache_unpin(caches_.data(), tables_.size(), batch.unique.table_first, batch.probed.slots,
-                     batch.count(), scratch(bytes), bytes, stream_);
+  change_slots([&] {
+    device_cache_unpin(caches_.data(), tables_.size(), batch.unique.table_first, batch.probed.slots,
+                       batch.count(), scratch(bytes), bytes, stream_);
+  });
 }
 
 void DeviceCall::find_in_host(const Answer& answer, Find how, uint32_t* places,
@@ -184,9 +211,120 @@ void DeviceCall::find_in_host(const Answer& answer, Find how, uint32_t* places,
   }
 }
 
+// Missing keys whose rows come in.
+struct DeviceCall::Incoming {
+  size_t missing;
+  std::vector<std::vector<const std::byte*>> lines;  // (T, its M) in the host tier; null: no row
+  uint32_t *sent, *places;                           // (M) in the host tier: pinned, on the device
+  DeviceInserted out;
+  InsertAnswer answer;
+  void* scratch;
+  size_t scratch_bytes;
+};
+
+// Finds the rows in the host tier, and allocates all memory before the first slot changes.
+DeviceCall::Incoming DeviceCall::make_room(const Answer& answer, Find how, DeviceBatch* batch) {
+  const size_t tables = tables_.size();
+  Incoming in;
+  in.missing = answer.missing_first[tables];
+  in.answer = take_from(work_->sent, [&](DeviceArena& arena) {
+    in.sent = arena.take<uint32_t>(in.missing);
+    return InsertAnswer(arena, tables, in.missing);
+  });
+  in.lines.resize(tables);
+  find_in_host(answer, how, in.sent, &in.lines);
+  size_t stride = 0;
+  for (size_t t = 0; t < tables; ++t) {
+    stride = std::max(stride, tiers_[t]->stride());
+    if (!in.lines[t].empty()) tiers_[t]->reserve(in.lines[t].size());
+  }
+  batch->bypass_memory.reserve(in.missing * stride);
+  batch->bypass = {batch->bypass_memory.data(), stride};
+  batch->bypass_places.reserve(in.missing);
+  in.out = take_from(work_->missing, [&](DeviceArena& arena) {
+    in.places = arena.take<uint32_t>(in.missing);
+    return DeviceInserted::take(arena, in.missing, tables);
+  });
+  in.scratch_bytes = device_cache_insert_scratch(in.missing, tables);
+  in.scratch = scratch(in.scratch_bytes);
+  return in;
+}
+
+void DeviceCall::choose_slots(const Incoming& in, DeviceBatch* batch) {
+  const size_t tables = tables_.size();
+  const DeviceInserted& out = in.out;
+  device_cache_insert(caches_.data(), tables, batch->unique, batch->probed, in.missing, in.places,
+                      DeviceLookup::kTrain, RowCache::Admit::kIfWorthMore, batch->bypass, out,
+                      in.scratch, in.scratch_bytes, stream_);
+  copy_async(in.answer.victim_first, out.victim_first, tables + 1, stream_);
+  copy_async(in.answer.bypass_first, out.bypass_first, tables + 1, stream_);
+  copy_async(in.answer.evicted, out.evicted, tables, stream_);
+  copy_async(in.answer.victim_places, out.victim_places, in.missing, stream_);
+  copy_async(in.answer.bypass_places, out.bypass_places, in.missing, stream_);
+  work_->ready.record(stream_);
+}
+
+size_t DeviceCall::begin_bring_in(const Answer& answer, Incoming* in, CacheCounts* counts,
+                                  DeviceBatch* batch) {
+  size_t absent = 0;
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    auto& lines = in->lines[t];
+    const auto none = std::count(lines.begin(), lines.end(), nullptr);
+    absent += static_cast<size_t>(none);
+    for (size_t i = 0; none > 0 && i < lines.size(); ++i) {
+      if (lines[i] != nullptr) continue;
+      batch->lookups[t] -= answer.counts[answer.missing_first[t] + i];
+    }
+    counts[t].inserted = lines.size() - static_cast<size_t>(none);
+    tiers_[t]->begin_bring_in(std::move(lines), executor_);
+  }
+  return absent;
+}
+
+void DeviceCall::send_victims_back(const Incoming& in, CacheCounts* counts, DeviceBatch* batch) {
+  const size_t tables = tables_.size();
+  const InsertAnswer& inserted = in.answer;
+  work_->ready.wait();
+  batch->bypass_first.assign(inserted.bypass_first, inserted.bypass_first + tables + 1);
+  batch->bypass_places.assign(inserted.bypass_places,
+                              inserted.bypass_places + inserted.bypass_first[tables]);
+  for (size_t t = 0; t < tables; ++t) {
+    const uint32_t first = inserted.victim_first[t];
+    tiers_[t]->send_back({in.out.victims + first, nullptr, 0}, inserted.victim_places + first,
+                         inserted.victim_first[t + 1] - first, executor_, stream_);
+    counts[t].inserted -= batch->bypass_first[t + 1] - batch->bypass_first[t];
+    counts[t].evicted = inserted.evicted[t];
+  }
+}
+
+size_t DeviceCall::bring_in_missing(const Answer& answer, Find how, CacheCounts* counts,
+                                    DeviceBatch* batch) {
+  Incoming in = make_room(answer, how, batch);
+  copy_async(in.places, in.sent, in.missing, stream_);
+  size_t absent = 0;
+  const auto end = [&] {
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      tiers_[t]->end_bring_in(in.out.targets + answer.missing_first[t], executor_, stream_);
+    }
+  };
+  if (how == Find::kRead) {
+    device_set_beside(batch->probed, in.missing, in.places, batch->bypass, in.out.targets, stream_);
+    absent = begin_bring_in(answer, &in, counts, batch);
+    end();
+    return absent;
+  }
+  change_slots([&] {
+    choose_slots(in, batch);
+    // Meanwhile the first rows are on their way.
+    absent = begin_bring_in(answer, &in, counts, batch);
+    send_victims_back(in, counts, batch);
+    end();
+  });
+  return absent;
+}
+
 size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) {
-  const size_t tables = tables_.size(), missing = answer.missing_first[tables];
-  const bool training = how != Find::kRead;
+  const size_t tables = tables_.size();
   batch->bypass_first.assign(tables + 1, 0);
   batch->bypass_places.clear();
   batch->distinct_first.assign(answer.table_first, answer.table_first + tables + 1);
@@ -199,73 +337,9 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
         batch->lookups[t] - std::accumulate(times + answer.missing_first[t],
                                             times + answer.missing_first[t + 1], uint64_t{0});
   }
-  size_t absent = 0;
-  if (missing > 0) {
-    uint32_t* sent = nullptr;
-    const InsertAnswer inserted = take_from(work_->sent, [&](DeviceArena& arena) {
-      sent = arena.take<uint32_t>(missing);
-      return InsertAnswer(arena, tables, missing);
-    });
-    std::vector<std::vector<const std::byte*>> lines(tables);
-    find_in_host(answer, how, sent, &lines);
-    // Allocates all memory before the first slot changes.
-    size_t stride = 0;
-    for (size_t t = 0; t < tables; ++t) {
-      stride = std::max(stride, tiers_[t]->stride());
-      if (!lines[t].empty()) tiers_[t]->reserve(lines[t].size());
-    }
-    batch->bypass_memory.reserve(missing * stride);
-    batch->bypass = {batch->bypass_memory.data(), stride};
-    uint32_t* places = nullptr;
-    const DeviceInserted out = take_from(work_->missing, [&](DeviceArena& arena) {
-      places = arena.take<uint32_t>(missing);
-      return DeviceInserted::take(arena, missing, tables);
-    });
-    const size_t insert_bytes = device_cache_insert_scratch(missing, tables);
-    void* const insert_scratch = scratch(insert_bytes);
-    copy_async(places, sent, missing, stream_);
-    if (training) {
-      device_cache_insert(caches_.data(), tables, batch->unique, batch->probed, missing, places,
-                          DeviceLookup::kTrain, RowCache::Admit::kIfWorthMore, batch->bypass, out,
-                          insert_scratch, insert_bytes, stream_);
-      copy_async(inserted.victim_first, out.victim_first, tables + 1, stream_);
-      copy_async(inserted.bypass_first, out.bypass_first, tables + 1, stream_);
-      copy_async(inserted.evicted, out.evicted, tables, stream_);
-      copy_async(inserted.victim_places, out.victim_places, missing, stream_);
-      copy_async(inserted.bypass_places, out.bypass_places, missing, stream_);
-      work_->ready.record(stream_);
-    } else {
-      device_set_beside(batch->probed, missing, places, batch->bypass, out.targets, stream_);
-    }
-    // Meanwhile the first rows are on their way.
-    for (size_t t = 0; t < tables; ++t) {
-      const auto none = std::count(lines[t].begin(), lines[t].end(), nullptr);
-      absent += static_cast<size_t>(none);
-      for (size_t i = 0; none > 0 && i < lines[t].size(); ++i) {
-        if (lines[t][i] != nullptr) continue;
-        batch->lookups[t] -= answer.counts[answer.missing_first[t] + i];
-      }
-      counts[t].inserted = lines[t].size() - static_cast<size_t>(none);
-      tiers_[t]->begin_bring_in(std::move(lines[t]), executor_);
-    }
-    if (training) {
-      work_->ready.wait();
-      batch->bypass_first.assign(inserted.bypass_first, inserted.bypass_first + tables + 1);
-      batch->bypass_places.assign(inserted.bypass_places,
-                                  inserted.bypass_places + inserted.bypass_first[tables]);
-      for (size_t t = 0; t < tables; ++t) {
-        const uint32_t first = inserted.victim_first[t];
-        tiers_[t]->send_back({out.victims + first, nullptr, 0}, inserted.victim_places + first,
-                             inserted.victim_first[t + 1] - first, executor_, stream_);
-        counts[t].inserted -= batch->bypass_first[t + 1] - batch->bypass_first[t];
-        counts[t].evicted = inserted.evicted[t];
-      }
-    }
-    for (size_t t = 0; t < tables; ++t) {
-      tiers_[t]->end_bring_in(out.targets + answer.missing_first[t], executor_, stream_);
-    }
-  }
-  for (size_t t = 0; t < tables && training; ++t) {
+  const size_t absent =
+      answer.missing_first[tables] == 0 ? 0 : bring_in_missing(answer, how, counts.data(), batch);
+  for (size_t t = 0; t < tables && how != Find::kRead; ++t) {
     if (how == Find::kTrainUncounted) {
       counts[t].hits = counts[t].hit_lookups = counts[t].misses = 0;
     }
@@ -335,9 +409,11 @@ void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
   std::vector<DeviceStep> steps(tables);
   if (due.global_clip_norm > 0.0f) clip(batch, due, &steps);
   size_t most_width = 0;
+  for (const Table* table : tables_) most_width = std::max(most_width, table->width());
+  const size_t bytes = device_update_scratch(count, tables, most_width);
+  void* const memory = scratch(bytes);
   for (size_t t = 0; t < tables; ++t) {
     Table& table = *tables_[t];
-    most_width = std::max(most_width, table.width());
     if (!due.factors[t].has_value()) {
       steps[t].step = table.step_settings();
       continue;
@@ -345,35 +421,47 @@ void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
     const float rate = due.learning_rates == nullptr ? std::numeric_limits<float>::quiet_NaN()
                                                      : due.learning_rates[t];
     steps[t].step = table.prepare_update(rate, *due.factors[t]);
-    table.begin_update();
     steps[t].step.corrections = tiers_[t]->corrections();
     steps[t].counts = tiers_[t]->update_counts();
-    table.add_lookups(batch.lookups[t]);
   }
-  const size_t bytes = device_update_scratch(count, tables, most_width);
-  device_update(steps.data(), tables, batch.unique.table_first, due.gradients, due.counts,
-                batch.probed.lines, scratch(bytes), bytes, stream_);
+  for (size_t t = 0; t < tables; ++t) {
+    if (!due.factors[t].has_value()) continue;
+    tables_[t]->begin_update();
+    tables_[t]->add_lookups(batch.lookups[t]);
+  }
+  change_slots([&] {
+    device_update(steps.data(), tables, batch.unique.table_first, due.gradients, due.counts,
+                  batch.probed.lines, memory, bytes, stream_);
+  });
 }
 
 void DeviceCall::end_update(const DeviceBatch& batch, const DeviceDue& due) {
+  change_slots([&] {
+    for (size_t t = 0; t < tables_.size(); ++t) send_bypass_back(batch, t);
+  });
   for (size_t t = 0; t < tables_.size(); ++t) {
-    Table& table = *tables_[t];
-    const uint32_t first = batch.bypass_first[t], last = batch.bypass_first[t + 1];
-    if (last > first) {
-      // Other passes that hold these rows outside the slots must search again.
-      table.void_found();
-      tiers_[t]->send_back(
-          {nullptr, batch.bypass.lines + first * batch.bypass.stride, batch.bypass.stride},
-          batch.bypass_places.data() + first, last - first, executor_, stream_);
-    }
-    if (!due.factors[t].has_value() || !table.options().expiry.any()) continue;
-    tiers_[t]->end(stream_);
-    tiers_[t]->finish(executor_);
-    table.prepare_sweep(0, 1, table.step_in_lock());
-    table.sweep(0, 1);
-    table.end_sweep();
-    tiers_[t]->begin(stream_);
+    if (due.factors[t].has_value() && tables_[t]->options().expiry.any()) expire(t);
   }
+}
+
+void DeviceCall::send_bypass_back(const DeviceBatch& batch, size_t table) {
+  const uint32_t first = batch.bypass_first[table], last = batch.bypass_first[table + 1];
+  if (last == first) return;
+  // Other passes that hold these rows outside the slots must search again.
+  tables_[table]->void_found();
+  tiers_[table]->send_back(
+      {nullptr, batch.bypass.lines + first * batch.bypass.stride, batch.bypass.stride},
+      batch.bypass_places.data() + first, last - first, executor_, stream_);
+}
+
+void DeviceCall::expire(size_t t) {
+  Table& table = *tables_[t];
+  tiers_[t]->end(stream_);
+  tiers_[t]->finish(executor_);
+  table.prepare_sweep(0, 1, table.step_in_lock());
+  table.sweep(0, 1);
+  table.end_sweep();
+  tiers_[t]->begin(stream_);
 }
 
 }  // namespace hotrow

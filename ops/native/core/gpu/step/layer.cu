@@ -35,6 +35,9 @@ class LayerOnDevice {
   // wrong: by value, since reading the key may overwrite its memory.
   [[noreturn]] void refuse(const KeyPlaces& places, const CallKeys& keys, WrongKeys wrong);
   void count_lookups(const CallKeys& keys, DeviceBatch* batch);
+  // passes: (T)
+  void sum_into(const DeviceBatch& batch, const DeviceGradients& gradients,
+                const std::vector<SummedGradients*>& passes);
   DeviceBatch* find_batch(int64_t ticket);
   void drop_absent(const DeviceBatch& before, DeviceBatch* batch);
   std::vector<DeviceFeature> features_of(const DeviceBatch& batch) const;
@@ -156,6 +159,19 @@ DeviceGradients LayerOnDevice::sum(const DeviceBatch& batch,
 }
 
 void LayerOnDevice::keep(const DeviceBatch& batch, const DeviceGradients& gradients, size_t slot) {
+  std::vector<SummedGradients*> passes;
+  passes.reserve(call_.tables.size());
+  try {
+    for (Table* table : call_.tables) passes.push_back(&table->passes.begin_pass(slot));
+    sum_into(batch, gradients, passes);
+  } catch (...) {
+    for (size_t t = 0; t < passes.size(); ++t) call_.tables[t]->passes.drop_pass(slot);
+    throw;
+  }
+}
+
+void LayerOnDevice::sum_into(const DeviceBatch& batch, const DeviceGradients& gradients,
+                             const std::vector<SummedGradients*>& passes) {
   const size_t tables = call_.tables.size();
   std::vector<DeviceSummed> summed;
   std::vector<DeviceSums> sums;
@@ -163,14 +179,12 @@ void LayerOnDevice::keep(const DeviceBatch& batch, const DeviceGradients& gradie
   for (size_t t = 0; t < tables; ++t) {
     const size_t width = call_.tables[t]->width();
     most_width = std::max(most_width, width);
-    std::shared_ptr<DevicePass>& pass = call_.tables[t]->passes.begin_pass(slot).device;
+    std::shared_ptr<DevicePass>& pass = passes[t]->device;
     if (pass == nullptr) pass = std::make_shared<DevicePass>();
-    pass->distinct = 0;  // if there is no memory
-    const size_t distinct = batch.distinct_first[t + 1] - batch.distinct_first[t];
+    pass->distinct = batch.distinct_first[t + 1] - batch.distinct_first[t];
     pass->summed = take_from(pass->memory, [&](DeviceArena& arena) {
-      return DeviceSummed::take(arena, distinct, width);
+      return DeviceSummed::take(arena, pass->distinct, width);
     });
-    pass->distinct = distinct;
     pass->lookups = batch.lookups[t];
     summed.push_back(pass->summed);
     sums.push_back({width, pass->summed.sums});

@@ -22,12 +22,7 @@ class InOrder {
   InOrder(GpuTier& tier, DeviceStream stream) : tier_(&tier), stream_(stream) {
     tier.begin(stream);
   }
-  ~InOrder() {
-    try {
-      tier_->end(stream_);
-    } catch (const Error&) {
-    }
-  }
+  ~InOrder() { tier_->end(stream_); }
   InOrder(const InOrder&) = delete;
 
  private:
@@ -82,7 +77,7 @@ DevicePrefetch::DevicePrefetch(Table& table, GpuTier& tier)
 
 DevicePrefetch::~DevicePrefetch() {
   queue_.stop();
-  (void)cudaStreamSynchronize(stream_.get());
+  ignore(cudaStreamSynchronize(stream_.get()));
 }
 
 void DevicePrefetch::bring_in(const std::vector<int64_t>& keys) {
@@ -140,8 +135,10 @@ void DevicePrefetch::look_up(Window* window, size_t first, size_t last) {
   copy_async(piece.unique.keys, answer.keys, count, stream);
   copy_async(piece.unique.hashes, answer.hashes, count, stream);
   upload(piece.unique.table_first, begins, 2, stream);
-  device_cache_probe(&tier_->cache(), 1, piece.unique, count, DeviceLookup::kPin, piece.probed,
-                     piece.scratch, piece.scratch_bytes, stream);
+  tier_->change_slots([&] {
+    device_cache_probe(&tier_->cache(), 1, piece.unique, count, DeviceLookup::kPin, piece.probed,
+                       piece.scratch, piece.scratch_bytes, stream);
+  });
   window->looked_up = last;
   copy_async(answer.missing_first, piece.probed.missing_first, 2, stream);
   copy_async(answer.missing, piece.probed.missing, count, stream);
@@ -153,7 +150,6 @@ void DevicePrefetch::look_up(Window* window, size_t first, size_t last) {
 
 void DevicePrefetch::bring_in_missing(const Piece& piece, const Answer& answer, size_t first,
                                       size_t missing) {
-  const DeviceStream stream = stream_.get();
   const Executor executor;
   const int64_t* keys = unique_.keys() + first;
   const uint64_t* hashes = unique_.hashes() + first;
@@ -172,7 +168,13 @@ void DevicePrefetch::bring_in_missing(const Piece& piece, const Answer& answer, 
   // device, which are newer than the host tier's lines.
   tier_->reserve(missing);
   tier_->begin_bring_in(std::move(lines), executor);
-  copy_async(piece.places, answer.places, missing, stream);
+  copy_async(piece.places, answer.places, missing, stream_.get());
+  tier_->change_slots([&] { give_slots(piece, answer, missing, found, executor); });
+}
+
+void DevicePrefetch::give_slots(const Piece& piece, const Answer& answer, size_t missing,
+                                size_t found, const Executor& executor) {
+  const DeviceStream stream = stream_.get();
   // A row whose set is full of pinned rows would go through the bypass; here it gets no memory.
   const DeviceBypass outside;
   const DeviceInserted& out = piece.inserted;

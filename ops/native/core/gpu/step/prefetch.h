@@ -12,6 +12,7 @@
 #include <shared_mutex>
 #include <vector>
 
+#include "core/base/executor.h"
 #include "core/base/unique.h"
 #include "core/base/window_queue.h"
 #include "core/gpu/kernels/cache.h"
@@ -58,6 +59,9 @@ class DevicePrefetch {
   // Looks up the window's distinct keys [first, last), in the table's lock.
   void look_up(Window* window, size_t first, size_t last);
   void bring_in_missing(const Piece& piece, const Answer& answer, size_t first, size_t missing);
+  // Chooses the slots of the missing keys, `found` of which have a row, and moves the rows.
+  void give_slots(const Piece& piece, const Answer& answer, size_t missing, size_t found,
+                  const Executor& executor);
   void let_go(Window* window);
 
   Table* table_;

@@ -26,10 +26,7 @@ class StepOnDevice {
   }
   ~StepOnDevice() {
     work().note_bytes();
-    try {
-      work().used.record(stream_);
-    } catch (const Error&) {
-    }
+    work().used.record_or_wait(stream_);
   }
 
   bool dispatched() const { return dispatched_; }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 
 #include "core/gpu/kernels/device_code.h"
@@ -25,6 +26,7 @@ int present_device(const Table& table) {
   int count = 0;
   const int device = table.options().cache.gpu;
   const cudaError_t error = cudaGetDeviceCount(&count);
+  ignore(error);
   if (error != cudaSuccess || count == 0) {
     fail(Code::kFailedPrecondition, "table %s: its device tier needs a GPU, and there is none: %s",
          table.name().c_str(), error == cudaSuccess ? "no device" : cudaGetErrorString(error));
@@ -142,11 +144,26 @@ size_t GpuTier::chunk_rows() const {
 }
 
 void GpuTier::reserve(size_t rows) {
+  reserve_out(rows);
+  for (Chunk& chunk : in_) chunk.reserve(staging_bytes(rows), staging_bytes(chunk_rows()));
+}
+
+void GpuTier::reserve_out(size_t rows) {
   finish(Executor());
-  const size_t most = chunk_rows() * stride(), bytes = std::min(rows * stride(), most);
-  for (Chunk* way : {in_, out_}) {
-    for (size_t i = 0; i < 2; ++i) way[i].reserve(bytes, most);
-  }
+  for (Chunk& chunk : out_) chunk.reserve(staging_bytes(rows), staging_bytes(chunk_rows()));
+}
+
+// --- rows that were lost -------------------------------------------------------------------------
+
+void GpuTier::lose_rows(const char* why) noexcept {
+  if (lost_[0] == '\0') std::snprintf(lost_, sizeof(lost_), "%s", why);
+}
+
+void GpuTier::refuse_if_lost() const {
+  if (lost_[0] == '\0') return;
+  fail(Code::kDataLoss,
+       "table %s: rows on GPU %d were lost when a call failed: %s; continue from a checkpoint",
+       table_->name().c_str(), device_, lost_);
 }
 
 // --- rows come in --------------------------------------------------------------------------------
@@ -154,6 +171,7 @@ void GpuTier::reserve(size_t rows) {
 void GpuTier::begin_bring_in(std::vector<const std::byte*> lines, const Executor& executor) {
   incoming_ = std::move(lines);
   staged_ = scattered_ = 0;
+  next_scatter_ = next_stage_;
   for (size_t i = 0; i < 2 && staged_ < incoming_.size(); ++i) stage(executor);
 }
 
@@ -168,9 +186,10 @@ void GpuTier::end_bring_in(std::byte* const* targets, const Executor& executor,
 
 void GpuTier::stage(const Executor& executor) {
   Chunk& chunk = in_[next_stage_++ % 2];
+  chunk.moved.wait();  // its rows may not have been scattered, if that call failed
   chunk.filled.wait();
   const size_t first = staged_, rows = std::min(chunk_rows(), incoming_.size() - first);
-  chunk.reserve(rows * stride(), chunk_rows() * stride());
+  chunk.reserve(staging_bytes(rows), staging_bytes(chunk_rows()));
   executor.run((rows + kBlockRows - 1) / kBlockRows, [&](size_t block) {
     const size_t end = std::min(rows, (block + 1) * kBlockRows);
     for (size_t i = block * kBlockRows; i < end; ++i) {
@@ -204,7 +223,8 @@ void GpuTier::send_back(const DeviceLines& rows, const uint32_t* places, size_t 
     Chunk& chunk = out_[next_out_++ % 2];
     finish(chunk, executor);
     const size_t piece = std::min(chunk_rows(), count - first);
-    chunk.reserve(piece * stride(), chunk_rows() * stride());
+    chunk.reserve(staging_bytes(piece), staging_bytes(chunk_rows()));
+    chunk.places.assign(places + first, places + first + piece);
     DeviceLines from = rows;
     if (from.pointers != nullptr) {
       from.pointers += first;
@@ -217,7 +237,6 @@ void GpuTier::send_back(const DeviceLines& rows, const uint32_t* places, size_t 
     chunk.moved.hold(out_stream_.get());
     copy_async(chunk.pinned.data(), chunk.device.data(), piece * stride(), out_stream_.get());
     chunk.filled.record(out_stream_.get());
-    chunk.places.assign(places + first, places + first + piece);
     chunk.rows = piece;
     first += piece;
   }
@@ -257,7 +276,7 @@ size_t GpuTier::settle() {
   const Executor executor;
   finish(executor);
   const DeviceStream stream = out_stream_.get();
-  used_.hold(stream);
+  begin(stream);
   for (size_t first = 0; first < slots(); first += kPieceSlots) {
     const size_t piece = std::min(kPieceSlots, slots() - first);
     const size_t wanted = device_cache_dirty_scratch(piece);
@@ -266,14 +285,18 @@ size_t GpuTier::settle() {
       scratch = arena.take<std::byte>(wanted);
       return DeviceDirty::take(arena, piece);
     });
-    device_cache_dirty(cache_, first, piece, dirty, scratch, wanted, stream);
     pinned_.reserve((piece + 1) * sizeof(uint32_t));
     auto* const answer = reinterpret_cast<uint32_t*>(pinned_.data());
-    copy_async(answer, dirty.count, 1, stream);
-    copy_async(answer + 1, dirty.places, piece, stream);
-    ready_.record(stream);
-    ready_.wait();
-    send_back({dirty.lines, nullptr, 0}, answer + 1, *answer, executor, stream);
+    // All memory is there before the first row is called clean.
+    reserve_out(piece);
+    change_slots([&] {
+      device_cache_dirty(cache_, first, piece, dirty, scratch, wanted, stream);
+      copy_async(answer, dirty.count, 1, stream);
+      copy_async(answer + 1, dirty.places, piece, stream);
+      ready_.record(stream);
+      ready_.wait();
+      send_back({dirty.lines, nullptr, 0}, answer + 1, *answer, executor, stream);
+    });
   }
   finish(executor);
   return take_written_back();
@@ -282,19 +305,22 @@ size_t GpuTier::settle() {
 void GpuTier::clear() {
   const OnDevice here(device_);
   if (ahead_ != nullptr) ahead_->forget();
-  for (Chunk& chunk : out_) {
-    if (chunk.rows > 0) chunk.filled.wait();
-    chunk.rows = 0;
-  }
-  used_.hold(out_stream_.get());
-  device_cache_clear(cache_, out_stream_.get());
-  used_.record(out_stream_.get());
+  change_slots([&] {
+    for (Chunk& chunk : out_) {
+      if (chunk.rows > 0) chunk.filled.wait();
+      chunk.rows = 0;
+    }
+    used_.hold(out_stream_.get());
+    device_cache_clear(cache_, out_stream_.get());
+    used_.record(out_stream_.get());
+  });
+  lost_[0] = '\0';
 }
 
 void GpuTier::read_headers(const int64_t* keys, size_t count, RowHeader* headers) {
   const OnDevice here(device_);
   const DeviceStream stream = out_stream_.get();
-  used_.hold(stream);
+  begin(stream);
   const auto take = [&](DeviceArena& arena) { return Found(arena, count); };
   const Found device = take_from(scratch_, take), host = take_from(pinned_, take);
   std::memcpy(host.keys, keys, count * sizeof(int64_t));
@@ -311,16 +337,18 @@ void GpuTier::drop(const int64_t* keys, size_t count) {
   if (count == 0) return;
   const OnDevice here(device_);
   const DeviceStream stream = out_stream_.get();
-  used_.hold(stream);
+  begin(stream);
   const auto take = [&](DeviceArena& arena) { return arena.take<int64_t>(count); };
   int64_t* const device = take_from(scratch_, take);
   int64_t* const host = take_from(pinned_, take);
   std::memcpy(host, keys, count * sizeof(int64_t));
   copy_async(device, host, count, stream);
-  device_cache_drop(cache_, device, count, stream);
-  if (ahead_ != nullptr) ahead_->leave_out_free(stream);
-  used_.record(stream);
-  used_.wait();
+  change_slots([&] {
+    device_cache_drop(cache_, device, count, stream);
+    if (ahead_ != nullptr) ahead_->leave_out_free(stream);
+    used_.record(stream);
+    used_.wait();
+  });
 }
 
 UpdateTotals GpuTier::take_updates() {
@@ -330,9 +358,11 @@ UpdateTotals GpuTier::take_updates() {
   pinned_.reserve(2 * sizeof(uint64_t));
   auto* const counts = reinterpret_cast<uint64_t*>(pinned_.data());
   copy_async(counts, update_counts_, 2, stream);
+  ready_.record(stream);
+  ready_.wait();
+  // The last that can fail: until then the next call finds the counts.
   upload(update_counts_, kNoUpdates, 2, stream);
-  used_.record(stream);
-  used_.wait();
+  used_.record_or_wait(stream);
   return {counts[0], counts[1]};
 }
 
@@ -359,7 +389,7 @@ void GpuTier::let_go_of_windows() {
 void GpuTier::expect(const int64_t* keys, const uint32_t* uses, size_t count) {
   const OnDevice here(device_);
   const DeviceStream stream = out_stream_.get();
-  used_.hold(stream);
+  begin(stream);
   for (size_t first = 0; first < count; first += kPieceKeys) {
     const size_t piece = std::min(kPieceKeys, count - first);
     const auto take = [&](DeviceArena& arena) { return Expected(arena, piece); };

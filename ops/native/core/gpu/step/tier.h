@@ -3,8 +3,14 @@
 // Rows travel through pinned memory, in chunks of at most staging_bytes, two each way. Copies run
 // on the tier's own streams, beside the caller's. Rows on their way out reach the host tier when a
 // caller needs it up to date (finish), or when their chunk is reused.
+//
+// A slot has its tag before its row, and a row leaves its slot before it is in the host tier. So a
+// failure in between loses rows: the tier then refuses all calls, until the table is cleared or the
+// host tier has all rows.
 #pragma once
 
+#include <algorithm>
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -48,21 +54,38 @@ class GpuTier final : public DeviceTier {
   uint64_t* update_counts() const { return update_counts_; }       // (2) on the device
   size_t stride() const { return cache_.stride; }
   // begin: the stream's later work waits for all earlier users of the slots. end: later users wait
-  // for the stream.
-  void begin(DeviceStream stream) { used_.hold(stream); }
-  void end(DeviceStream stream) {
-    ++uses_;
-    used_.record(stream);
+  // for the stream; it never fails. begin fails with DataLoss once rows were lost.
+  void begin(DeviceStream stream) {
+    refuse_if_lost();
+    used_.hold(stream);
   }
+  void end(DeviceStream stream) noexcept {
+    ++uses_;
+    used_.record_or_wait(stream);
+  }
+  // Runs change(), which leaves slots that are wrong if it fails. Then the rows are lost.
+  template <typename Change>
+  void change_slots(Change&& change) {
+    try {
+      change();
+    } catch (const std::exception& error) {
+      lose_rows(error.what());
+      throw;
+    }
+  }
+  void lose_rows(const char* why) noexcept;
   // How often the slots were used.
   uint64_t uses() const { return uses_; }
   // Rows that are copied together, either way.
   size_t chunk_rows() const;
   // Allocates the staging memory for `rows` rows; finishes the rows on their way out.
   void reserve(size_t rows);
+  // The same only for rows that go out.
+  void reserve_out(size_t rows);
 
   // Rows come in, first step: takes their lines in the host tier, (count), null: none. The lines
-  // must not change until end_bring_in; some of them are copied at once.
+  // must not change until end_bring_in; some of them are copied at once. Voids an earlier call that
+  // end_bring_in did not follow.
   void begin_bring_in(std::vector<const std::byte*> lines, const Executor& executor);
   // Second step: scatters them on the stream to `targets`, (count) on the device.
   void end_bring_in(std::byte* const* targets, const Executor& executor, DeviceStream stream);
@@ -95,6 +118,8 @@ class GpuTier final : public DeviceTier {
       device.reserve(bytes, most);
     }
   };
+  void refuse_if_lost() const;
+  size_t staging_bytes(size_t rows) const { return std::min(rows, chunk_rows()) * stride(); }
   void stage(const Executor& executor);
   void scatter(std::byte* const* targets, DeviceStream stream);
   void finish(Chunk& chunk, const Executor& executor);
@@ -111,6 +136,7 @@ class GpuTier final : public DeviceTier {
   OwnStream in_stream_, out_stream_;
   DeviceEvent used_, ready_;
   uint64_t uses_ = 0;
+  char lost_[256] = "";  // why rows were lost; "": none were
 
   Chunk in_[2], out_[2];
   size_t next_out_ = 0;
