@@ -77,13 +77,19 @@ __device__ uint32_t way_for_new(const DeviceSet& set, uint8_t now, uint32_t lane
 // A warp works on all keys of a set (sorted by set), as in choose_slots: so no two warps write one
 // set.
 __global__ void __launch_bounds__(kBlockThreads, 4)
-    change(DeviceCache cache, ServingUpdate what, const int64_t* keys, uint32_t count, uint8_t now,
-           const std::byte* rows, uint64_t row_stride, const uint32_t* sets,
+    change(ServingCache cache, ServingUpdate what, const int64_t* keys, uint32_t count, uint8_t now,
+           ServingTicket ticket, const std::byte* rows, uint64_t row_stride, const uint32_t* sets,
            const uint32_t* numbers) {
   const uint32_t lane = threadIdx.x % kWarp;
   for (size_t i = thread_index() / kWarp; i < count; i += thread_stride() / kWarp) {
     const uint32_t number = sets[i];
     if (i > 0 && sets[i - 1] == number) continue;
+    const ServingTicket changed_at = cache.changed_at[number];
+    if (what == ServingUpdate::kFill && changed_at > ticket) continue;
+    __syncwarp();
+    if (what != ServingUpdate::kFill && changed_at < ticket && lane == 0) {
+      cache.changed_at[number] = ticket;
+    }
     DeviceSet& set = cache.sets[number];
     std::byte* const lines = line_of(cache, number * kDeviceWays);
     for (size_t j = i; j < count && sets[j] == number; ++j) {
@@ -151,6 +157,18 @@ void check_stride(const DeviceCache& cache, size_t row_stride) {
 
 }  // namespace
 
+ServingCache ServingCache::take(DeviceArena& arena, size_t rows, size_t line_bytes) {
+  ServingCache cache;
+  static_cast<DeviceCache&>(cache) = DeviceCache::take(arena, rows, line_bytes, CachePolicy::kLru);
+  cache.changed_at = arena.take<uint64_t>(cache.set_count);
+  return cache;
+}
+
+void device_serving_clear(const ServingCache& cache, DeviceStream stream) {
+  device_cache_clear(cache, stream);
+  check(cudaMemsetAsync(cache.changed_at, 0, cache.set_count * sizeof(uint64_t), stream), "clear");
+}
+
 void device_serving_lookup(const DeviceCache& cache, const int64_t* keys, size_t count, uint8_t now,
                            std::byte* rows, size_t row_stride, Served* served,
                            DeviceStream stream) {
@@ -166,9 +184,9 @@ size_t device_serving_update_scratch(size_t count) {
   return arena.used();
 }
 
-void device_serving_update(const DeviceCache& cache, ServingUpdate what, const int64_t* keys,
-                           size_t count, uint8_t now, const std::byte* rows, size_t row_stride,
-                           void* scratch, size_t bytes, DeviceStream stream) {
+void device_serving_update(const ServingCache& cache, ServingUpdate what, const int64_t* keys,
+                           size_t count, uint8_t now, ServingTicket ticket, const std::byte* rows,
+                           size_t row_stride, void* scratch, size_t bytes, DeviceStream stream) {
   if (what != ServingUpdate::kRemove) check_stride(cache, row_stride);
   if (count == 0) return;
   DeviceArena arena(scratch, bytes);
@@ -179,7 +197,7 @@ void device_serving_update(const DeviceCache& cache, ServingUpdate what, const i
   sort_pairs(s.sets, s.sorted_sets, s.numbers, s.sorted_numbers, count, bits_for(cache.set_count),
              s.sort, s.sort_bytes, stream);
   launch("change", change, blocks_for(count, kBlockThreads / kWarp), kBlockThreads, stream, cache,
-         what, keys, n, now, rows, row_stride, s.sorted_sets, s.sorted_numbers);
+         what, keys, n, now, ticket, rows, row_stride, s.sorted_sets, s.sorted_numbers);
 }
 
 }  // namespace hotrow

@@ -4,13 +4,17 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "core/gpu/kernels/runtime.h"
 #include "tests/error_code.h"
 #include "tests/gpu/device_array.h"
 
@@ -39,23 +43,32 @@ bool whole(const Row& row, int64_t key) {
 struct Cache {
   explicit Cache(size_t rows) {
     DeviceArena sizes;
-    DeviceCache::take(sizes, rows, sizeof(Row) - sizeof(RowHeader), CachePolicy::kLru);
+    ServingCache::take(sizes, rows, sizeof(Row) - sizeof(RowHeader));
     memory = std::make_unique<DeviceArray<std::byte>>(sizes.used());
     DeviceArena arena(memory->data(), sizes.used());
-    cache = DeviceCache::take(arena, rows, sizeof(Row) - sizeof(RowHeader), CachePolicy::kLru);
-    device_cache_clear(cache, kStream);
+    cache = ServingCache::take(arena, rows, sizeof(Row) - sizeof(RowHeader));
+    device_serving_clear(cache, kStream);
     memory->read(1);
   }
   void update(ServingUpdate what, const std::vector<int64_t>& keys, uint32_t clock, uint8_t now,
               DeviceStream stream = kStream) {
+    const bool fetched = what == ServingUpdate::kFill;
+    const ServingTicket ticket = fetched ? tickets.fetch() : tickets.change();
+    put(what, keys, std::vector<uint32_t>(keys.size(), clock), ticket, now, stream);
+  }
+  // clocks: (keys)
+  void put(ServingUpdate what, const std::vector<int64_t>& keys,
+           const std::vector<uint32_t>& clocks, ServingTicket ticket, uint8_t now = 1,
+           DeviceStream stream = kStream) {
     std::vector<Row> rows;
-    for (const int64_t key : keys) rows.push_back(row_of(key, clock));
+    for (size_t i = 0; i < keys.size(); ++i) rows.push_back(row_of(keys[i], clocks[i]));
     const DeviceArray<int64_t> device_keys(keys);
     const DeviceArray<Row> device_rows(rows);
     const Scratch scratch(device_serving_update_scratch(keys.size()));
-    device_serving_update(cache, what, device_keys.data(), keys.size(), now,
+    device_serving_update(cache, what, device_keys.data(), keys.size(), now, ticket,
                           reinterpret_cast<std::byte*>(device_rows.data()), sizeof(Row),
                           scratch.data(), scratch.bytes(), stream);
+    must(cudaStreamSynchronize(stream));
   }
   std::vector<Served> look_up(const std::vector<int64_t>& keys, uint8_t now,
                               std::vector<Row>* rows) {
@@ -69,7 +82,8 @@ struct Cache {
     return served.read();
   }
   std::unique_ptr<DeviceArray<std::byte>> memory;
-  DeviceCache cache;
+  ServingCache cache;
+  ServingClock tickets;
 };
 
 }  // namespace
@@ -94,7 +108,7 @@ TEST_CASE("device serving: rows are those of a map, old rows do not undo new one
         expected.erase(key);
       } else if (expected.count(key) != 0) {
         expected[key] = std::max(expected[key], clock);
-      } else if (what == ServingUpdate::kWriteNew) {
+      } else if (what == ServingUpdate::kFill) {
         expected[key] = clock;
       }
     }
@@ -118,11 +132,11 @@ TEST_CASE("device serving: what was not asked for longest is evicted") {
   std::vector<int64_t> keys;
   for (int64_t key = 0; key < 32; ++key) keys.push_back(key);
   std::vector<Row> rows;
-  cache.update(ServingUpdate::kWriteNew, keys, 1, 250);
+  cache.update(ServingUpdate::kFill, keys, 1, 250);
   cache.look_up({0,  1,  2,  3,  4,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
                  17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31},
                 3, &rows);  // all but 5, after the clock turned over
-  cache.update(ServingUpdate::kWriteNew, {100}, 1, 4);
+  cache.update(ServingUpdate::kFill, {100}, 1, 4);
   const auto served = cache.look_up({100, 5, 6}, 5, &rows);
   CHECK(served == std::vector<Served>{Served::kFound, Served::kMissing, Served::kFound});
 }
@@ -131,7 +145,7 @@ TEST_CASE("device serving: lookups beside updates see no torn row and do not wai
   Cache cache(64);
   std::vector<int64_t> keys;
   for (int64_t key = 0; key < 40; ++key) keys.push_back(key);
-  cache.update(ServingUpdate::kWriteNew, keys, 1, 0);
+  cache.update(ServingUpdate::kFill, keys, 1, 0);
   std::atomic<bool> over{false};
   std::atomic<uint32_t> updates{0};
   std::thread writer([&] {
@@ -143,7 +157,7 @@ TEST_CASE("device serving: lookups beside updates see no torn row and do not wai
       // Rows that come back may take the place of others.
       const std::vector<int64_t> some(keys.begin() + clock % 30, keys.begin() + clock % 30 + 6);
       if (clock % 8 == 0) cache.update(ServingUpdate::kRemove, some, clock, 1, stream);
-      cache.update(ServingUpdate::kWriteNew, clock % 16 == 9 ? keys : some, clock, 1, stream);
+      cache.update(ServingUpdate::kFill, clock % 16 == 9 ? keys : some, clock, 1, stream);
     }
 #if !defined(HOTROW_SIMT)
     must(cudaStreamDestroy(stream));
@@ -173,7 +187,7 @@ TEST_CASE("device serving: lookups beside updates see no torn row and do not wai
 
 TEST_CASE("device serving: a key of a set that keeps changing is busy, not waited for") {
   Cache cache(32);
-  cache.update(ServingUpdate::kWriteNew, {1, 2}, 1, 0);
+  cache.update(ServingUpdate::kFill, {1, 2}, 1, 0);
   auto sets = read_device(cache.cache.sets, 1);
   for (int i = 0; i < 2; ++i) {
     ++sets[0].version;
@@ -185,6 +199,147 @@ TEST_CASE("device serving: a key of a set that keeps changing is busy, not waite
     CHECK(cache.look_up({1, 3}, 1, &rows) ==
           std::vector<Served>{expected(Served::kFound), expected(Served::kMissing)});
   }
+}
+
+TEST_CASE("device serving: a slow fetch never undoes a newer write, cached or not") {
+  Cache cache(32);  // one set
+  const auto fill = [&](int64_t key, uint32_t clock, ServingTicket ticket) {
+    cache.put(ServingUpdate::kFill, {key}, {clock}, ticket);
+  };
+  const auto fetched = [&](int64_t key, uint32_t clock) {
+    fill(key, clock, cache.tickets.fetch());
+  };
+  // The clock of a cached row; 0: it is not cached.
+  const auto clock_of = [&](int64_t key) {
+    std::vector<Row> rows;
+    return cache.look_up({key}, 1, &rows)[0] == Served::kFound ? rows[0].header.clock : 0;
+  };
+  // Not cached: the fetch reads the store, the row is written, the fetch brings what it read.
+  const ServingTicket before = cache.tickets.fetch();
+  cache.update(ServingUpdate::kWrite, {1}, 7, 1);
+  fill(1, 6, before);
+  CHECK(clock_of(1) == 0);
+  fetched(1, 7);
+  CHECK(clock_of(1) == 7);
+  // Cached: clocks are compared.
+  cache.update(ServingUpdate::kWrite, {1}, 9, 1);
+  fill(1, 8, before);
+  fetched(1, 8);
+  CHECK(clock_of(1) == 9);
+  fetched(1, 10);
+  CHECK(clock_of(1) == 10);
+  // Removed while the fetch was on its way, cached and not.
+  for (const int64_t key : {1, 2}) {
+    const ServingTicket on_its_way = cache.tickets.fetch();
+    cache.update(ServingUpdate::kRemove, {key}, 0, 1);
+    fill(key, 10, on_its_way);
+    CHECK(clock_of(key) == 0);
+  }
+  // Cached, written and evicted while the fetch was on its way.
+  fetched(3, 1);
+  const ServingTicket long_ago = cache.tickets.fetch();
+  cache.update(ServingUpdate::kWrite, {3}, 2, 1);
+  for (int64_t key = 100; clock_of(3) != 0 && key < 200; ++key) {
+    cache.update(ServingUpdate::kFill, {key}, 1, 2);
+  }
+  REQUIRE(clock_of(3) == 0);
+  fill(3, 1, long_ago);
+  CHECK(clock_of(3) == 0);
+}
+
+TEST_CASE("device serving: a write refuses older fetches of its sets only") {
+  Cache cache(3200);
+  std::vector<int64_t> keys;
+  for (int64_t key = 0; key < 400; ++key) keys.push_back(key);
+  const ServingTicket before = cache.tickets.fetch();
+  cache.update(ServingUpdate::kWrite, {-1, -2, -3, -4, -5}, 2, 1);
+  cache.put(ServingUpdate::kFill, keys, std::vector<uint32_t>(keys.size(), 1), before);
+  std::vector<Row> rows;
+  const auto served = cache.look_up(keys, 1, &rows);
+  const auto found = std::count(served.begin(), served.end(), Served::kFound);
+  CHECK(found < 400);
+  CHECK(found > 350);
+}
+
+namespace {
+
+// A store, a cache before it, and threads that write and read: no lookup may find an older row than
+// a write that had returned.
+class CachedStore {
+ public:
+  static constexpr size_t kKeys = 100;
+
+  // Writes random keys of those with key % writers == writer.
+  void write(size_t writer, size_t writers, size_t times) {
+    std::mt19937_64 random(writer);
+    for (size_t i = 0; i < times; ++i) {
+      const size_t key = random() % (kKeys / writers) * writers + writer;
+      const uint32_t clock = stored_[key] + 1;
+      stored_[key] = clock;  // first the store, then the cache
+      cache_.put(ServingUpdate::kWrite, {static_cast<int64_t>(key)}, {clock},
+                 cache_.tickets.change(), 1, updates_.get());
+      announced_[key] = clock;
+      // Fills need a moment without writes of their set.
+      if (i % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  // Looks random keys up, and fetches those that are not cached, perhaps slowly.
+  void read(uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<int64_t> keys(kKeys);
+    std::iota(keys.begin(), keys.end(), 0);
+    std::shuffle(keys.begin(), keys.end(), random);
+    keys.resize(24);
+    std::vector<uint32_t> least;
+    for (const int64_t key : keys) least.push_back(announced_[static_cast<size_t>(key)]);
+    std::vector<Row> rows;
+    const auto served = cache_.look_up(keys, 1, &rows);
+    std::vector<int64_t> missing;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (served[i] != Served::kFound) {
+        missing.push_back(keys[i]);
+        continue;
+      }
+      ++found;
+      wrong += !whole(rows[i], keys[i]) || rows[i].header.clock < least[i];
+    }
+    const ServingTicket ticket = cache_.tickets.fetch();
+    std::vector<uint32_t> clocks;
+    for (const int64_t key : missing) clocks.push_back(stored_[static_cast<size_t>(key)]);
+    if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+    cache_.put(ServingUpdate::kFill, missing, clocks, ticket, static_cast<uint8_t>(seed),
+               updates_.get());
+  }
+
+  std::atomic<size_t> found{0}, wrong{0};
+
+ private:
+  Cache cache_{64};
+  const OwnStream updates_;
+  std::array<std::atomic<uint32_t>, kKeys> stored_{}, announced_{};
+};
+
+}  // namespace
+
+TEST_CASE("device serving: readers beside writers find no older row than a write that returned") {
+  CachedStore store;
+  std::atomic<size_t> writing{2};
+  std::vector<std::thread> threads;
+  for (size_t w = 0; w < 2; ++w) {
+    threads.emplace_back([&, w] {
+      store.write(w, 2, 100 * kScale);
+      --writing;
+    });
+  }
+  for (uint64_t r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      for (uint64_t seed = r; writing > 0; seed += 2) store.read(seed);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  MESSAGE(store.found.load(), " rows found");
+  CHECK(store.wrong == 0);
+  CHECK(store.found > 100);
 }
 
 TEST_CASE("device serving: rows of the wrong size are refused") {
