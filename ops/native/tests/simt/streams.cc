@@ -1,9 +1,11 @@
 #include "tests/simt/streams.h"
 
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -17,6 +19,14 @@ struct Work {
   std::function<void()> body;
   Done waits_for;  // may be null
   Done ends;       // may be null
+  // Of a copy, (bytes) each.
+  const std::byte *to = nullptr, *from = nullptr;
+  size_t bytes = 0;
+
+  bool copies(const std::byte* block, size_t size) const {
+    return (to < block + size && block < to + bytes) ||
+           (from < block + size && block < from + bytes);
+  }
 };
 // The device that is current in the calling thread.
 static thread_local int current_device = 0;
@@ -24,6 +34,10 @@ static thread_local int current_device = 0;
 struct CUstream_st {
   const int device = current_device;
   std::deque<Work> queue;
+  bool busy = false;  // a thread runs its work
+  bool held = false;
+
+  bool idle() const { return queue.empty() && !busy; }
 };
 struct CUevent_st {
   const int device = current_device;
@@ -39,41 +53,48 @@ namespace {
 
 class Device {
  public:
-  std::recursive_mutex mutex;
+  std::mutex mutex;  // of all below, of streams and of events
   std::vector<cudaStream_t> streams;
   size_t allocations = 0, device_allocations = 0;
+  std::map<void*, size_t> blocks;  // their bytes
 
   void add(cudaStream_t stream, Work work) {
+    std::unique_lock lock(mutex);
+    add(lock, stream, std::move(work));
+  }
+  void record(cudaEvent_t event, cudaStream_t stream) {
+    std::unique_lock lock(mutex);
+    event->last = std::make_shared<bool>(false);
+    add(lock, stream, {nullptr, nullptr, event->last, nullptr, nullptr, 0});
+  }
+  void hold(cudaStream_t stream, cudaEvent_t event) {
+    std::unique_lock lock(mutex);
+    if (event->last != nullptr)
+      add(lock, stream, {nullptr, event->last, nullptr, nullptr, nullptr, 0});
+  }
+  void wait(cudaEvent_t event) {
+    std::unique_lock lock(mutex);
+    if (event->last != nullptr) finish(lock, [done = event->last] { return *done; });
+  }
+  void set_held(cudaStream_t stream, bool held) {
     std::lock_guard lock(mutex);
-    if (stream != nullptr) {
-      if (stream->device != current_device) die("work for a stream of another device");
-      stream->queue.push_back(std::move(work));
-      return;
-    }
-    if (work.waits_for != nullptr) finish([&] { return *work.waits_for; });
-    end(work);
+    stream->held = held;
+    changed_.notify_all();
   }
 
-  // Runs work in any allowed order until `done`.
+  // Runs work in any allowed order until `done`; beside other threads that do so.
   template <typename Until>
   void finish(Until&& done) {
-    std::lock_guard lock(mutex);
-    while (!done()) {
-      std::vector<cudaStream_t> ready;
-      for (cudaStream_t stream : streams) {
-        if (stream->queue.empty()) continue;
-        const Done& wanted = stream->queue.front().waits_for;
-        if (wanted == nullptr || *wanted) ready.push_back(stream);
-      }
-      if (ready.empty()) die("what is waited for never comes");
-      cudaStream_t stream = ready[random_() % ready.size()];
-      const Work work = std::move(stream->queue.front());
-      stream->queue.pop_front();
-      end(work);
-    }
+    std::unique_lock lock(mutex);
+    finish(lock, done);
   }
-  void finish_all() {
-    finish([&] { return waiting() == 0; });
+  void finish_all_of(int number) {
+    finish([&] {
+      for (cudaStream_t stream : streams) {
+        if (stream->device == number && !stream->idle()) return false;
+      }
+      return !null_busy_;
+    });
   }
   size_t waiting() {
     std::lock_guard lock(mutex);
@@ -81,19 +102,75 @@ class Device {
     for (cudaStream_t stream : streams) count += stream->queue.size();
     return count;
   }
-  bool is_idle(int number) {
+  // Fails if a copy that has not run yet uses the block.
+  void forget(void* at) {
     std::lock_guard lock(mutex);
+    const auto block = blocks.find(at);
+    if (block == blocks.end()) die("memory is freed that was not allocated");
     for (cudaStream_t stream : streams) {
-      if (stream->device == number && !stream->queue.empty()) return false;
+      for (const Work& work : stream->queue) {
+        if (!work.copies(static_cast<const std::byte*>(at), block->second)) continue;
+        die("memory is freed that a copy is about to use");
+      }
     }
-    return true;
+    blocks.erase(block);
+  }
+  size_t blocked() {
+    std::lock_guard lock(mutex);
+    return blocked_;
   }
 
  private:
-  static void end(const Work& work) {
-    if (work.body) work.body();
-    if (work.ends != nullptr) *work.ends = true;
+  void add(std::unique_lock<std::mutex>& lock, cudaStream_t stream, Work work) {
+    if (stream != nullptr) {
+      if (stream->device != current_device) die("work for a stream of another device");
+      stream->queue.push_back(std::move(work));
+      changed_.notify_all();
+      return;
+    }
+    // The null stream does one thing at a time.
+    finish(lock, [&] { return !null_busy_ && (!work.waits_for || *work.waits_for); });
+    run(lock, work, &null_busy_);
   }
+  template <typename Until>
+  void finish(std::unique_lock<std::mutex>& lock, Until&& done) {
+    while (!done()) {
+      std::vector<cudaStream_t> ready;
+      bool held = false;
+      for (cudaStream_t stream : streams) {
+        if (stream->queue.empty() || stream->busy) continue;
+        held = held || stream->held;
+        const Done& wanted = stream->queue.front().waits_for;
+        if (!stream->held && (wanted == nullptr || *wanted)) ready.push_back(stream);
+      }
+      if (ready.empty()) {
+        if (running_ == 0 && !held) die("what is waited for never comes");
+        ++blocked_;
+        changed_.wait(lock);
+        --blocked_;
+        continue;
+      }
+      cudaStream_t stream = ready[random_() % ready.size()];
+      const Work work = std::move(stream->queue.front());
+      stream->queue.pop_front();
+      run(lock, work, &stream->busy);
+    }
+  }
+  void run(std::unique_lock<std::mutex>& lock, const Work& work, bool* busy) {
+    *busy = true;
+    ++running_;
+    lock.unlock();
+    if (work.body) work.body();
+    lock.lock();
+    --running_;
+    *busy = false;
+    if (work.ends != nullptr) *work.ends = true;
+    changed_.notify_all();
+  }
+
+  std::condition_variable changed_;
+  bool null_busy_ = false;
+  size_t running_ = 0, blocked_ = 0;
   std::mt19937_64 random_{20261121};
 };
 
@@ -108,12 +185,13 @@ cudaError_t take(void** at, size_t bytes) {
   std::memset(*at, 0xa5, bytes);
   std::lock_guard lock(device().mutex);
   ++device().allocations;
+  device().blocks[*at] = bytes;
   return cudaSuccess;
 }
 
-// As CUDA's, it waits for all work.
+// Does not wait, though CUDA's functions may.
 cudaError_t give_back(void* at) {
-  device().finish_all();
+  device().forget(at);
   ::operator delete(at, std::align_val_t{256});
   return cudaSuccess;
 }
@@ -123,9 +201,12 @@ cudaError_t give_back(void* at) {
 namespace simt {
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {
-  device().add(stream, {std::move(work), nullptr, nullptr});
+  device().add(stream, {std::move(work), nullptr, nullptr, nullptr, nullptr, 0});
 }
 size_t waiting() { return device().waiting(); }
+size_t blocked_threads() { return device().blocked(); }
+HeldStream::HeldStream(cudaStream_t stream) : stream_(stream) { device().set_held(stream, true); }
+HeldStream::~HeldStream() { device().set_held(stream_, false); }
 size_t allocations() { return device().allocations; }
 
 }  // namespace simt
@@ -142,7 +223,7 @@ cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
-  device().finish([number = current_device] { return device().is_idle(number); });
+  device().finish_all_of(current_device);
   return cudaSuccess;
 }
 
@@ -163,7 +244,9 @@ cudaError_t cudaMemsetAsync(void* at, int byte, size_t bytes, cudaStream_t strea
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
-  if (bytes > 0) simt::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  if (bytes == 0) return cudaSuccess;
+  device().add(stream, {[=] { std::memcpy(to, from, bytes); }, nullptr, nullptr,
+                        static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes});
   return cudaSuccess;
 }
 
@@ -173,8 +256,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  std::lock_guard lock(device().mutex);
   cudaStreamSynchronize(stream);
+  std::lock_guard lock(device().mutex);
   auto& all = device().streams;
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i] == stream) all.erase(all.begin() + static_cast<std::ptrdiff_t>(i--));
@@ -183,11 +266,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  if (stream != nullptr) device().finish([&] { return stream->queue.empty(); });
+  if (stream != nullptr) device().finish([&] { return stream->idle(); });
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (event->last != nullptr) device().add(stream, {nullptr, event->last, nullptr});
+  device().hold(stream, event);
   return cudaSuccess;
 }
 
@@ -201,11 +284,10 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream != nullptr && stream->device != event->device) die("an event of another device");
-  event->last = std::make_shared<bool>(false);
-  device().add(stream, {nullptr, nullptr, event->last});
+  device().record(event, stream);
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  if (event->last != nullptr) device().finish([done = event->last] { return *done; });
+  device().wait(event);
   return cudaSuccess;
 }
