@@ -5,13 +5,18 @@
 // caller needs it up to date (finish), or when their chunk is reused.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 #include "core/base/executor.h"
+#include "core/base/threads.h"
 #include "core/gpu/kernels/cache.h"
 #include "core/gpu/kernels/lines.h"
 #include "core/gpu/kernels/runtime.h"
+#include "core/gpu/step/keys_ahead.h"
 #include "core/gpu/step/prefetch.h"
 #include "core/table/device_tier.h"
 #include "core/table/row_cache.h"
@@ -31,6 +36,7 @@ class GpuTier final : public DeviceTier {
   size_t slots() const override { return cache_.slots(); }
   size_t bytes() const override;
   size_t settle() override;
+  void settle_ahead() override;
   void clear() override;
   void read_headers(const int64_t* keys, size_t count, RowHeader* headers) override;
   void drop(const int64_t* keys, size_t count) override;
@@ -47,14 +53,17 @@ class GpuTier final : public DeviceTier {
   const float* corrections() const { return corrections_; }        // on the device
   uint64_t* update_counts() const { return update_counts_; }       // (2) on the device
   size_t stride() const { return cache_.stride; }
-  // begin: the stream's later work waits for all earlier users of the slots. end: later users wait
-  // for the stream.
+  // begin: the stream's later work waits for all earlier users of the slots; without the lock, too.
+  // end: later users wait for the stream.
   void begin(DeviceStream stream) { used_.hold(stream); }
   void end(DeviceStream stream) {
-    ++uses_;
     used_.record(stream);
+    ++uses_;
   }
-  // How often the slots were used.
+  // The table's lock, when no step waits for it and the device has done what others do with the
+  // slots. So it is held only for what the caller does. stream, idle: for the wait.
+  std::unique_lock<std::shared_mutex> lock_when_idle(DeviceStream stream, DeviceEvent* idle);
+  // How often the slots were used; without the lock, too.
   uint64_t uses() const { return uses_; }
   // Rows that are copied together, either way.
   size_t chunk_rows() const;
@@ -76,6 +85,8 @@ class GpuTier final : public DeviceTier {
 
   // Memory and passes of the layer whose first table this is.
   std::unique_ptr<DeviceWorkspace> workspace;
+  // Its keys before it has the lock.
+  DeviceKeysPool keys_pool;
   // The same for what is dispatched to other ranks; null without ranks.
   std::unique_ptr<DeviceRankWork> rank_work;
 
@@ -95,6 +106,9 @@ class GpuTier final : public DeviceTier {
       device.reserve(bytes, most);
     }
   };
+  Executor settlers();
+  // Writes the dirty rows among slots [first, first + count) back, but for those in chunks.
+  void settle_slots(size_t first, size_t count, const Executor& executor);
   void stage(const Executor& executor);
   void scatter(std::byte* const* targets, DeviceStream stream);
   void finish(Chunk& chunk, const Executor& executor);
@@ -108,9 +122,10 @@ class GpuTier final : public DeviceTier {
   std::byte* default_line_ = nullptr;
   float* corrections_ = nullptr;
   uint64_t* update_counts_ = nullptr;
+  std::unique_ptr<Threads> threads_;  // of settlers; null before the first
   OwnStream in_stream_, out_stream_;
   DeviceEvent used_, ready_;
-  uint64_t uses_ = 0;
+  std::atomic<uint64_t> uses_{0};
 
   Chunk in_[2], out_[2];
   size_t next_out_ = 0;
