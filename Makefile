@@ -17,7 +17,7 @@ JOBS ?= $(shell n=$$((2 * $$(nproc))); echo $$((n < 8 ? n : 8)))
 # How long `make fuzz` runs each target.
 SECONDS ?= 600
 
-.PHONY: help setup format lint build-tests test test-all native-test sanitize fuzz demo bench protos cuda-check gpu-check clean
+.PHONY: help setup format lint build-tests test test-all native-test sanitize fuzz demo bench protos cuda-check gpu-bundle gpu-check clean
 
 help: ## list the tasks
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -73,8 +73,11 @@ protos: setup ## regenerate the modules of protos/*.proto
 cuda-check: setup ## compile the CUDA half for A100, H100 and B200 (`.ci/run`: for H100 alone)
 	@.ci/cuda-build $(BIN)/python "80;90;100"
 
-gpu-check: ## on a GPU machine without TensorFlow: build the core alone and run tests/gpu
-	@.ci/gpu-check "$(PYTHON)"
+gpu-bundle: ## gather what a GPU machine without Debian's packages lacks, in build/gpu-bundle
+	@.ci/gpu-bundle
+
+gpu-check: ## on a GPU machine without TensorFlow: build, test and measure (STEP=build: one step)
+	@"$(PYTHON)" .ci/gpu-check $(STEP)
 
 clean: ## remove what was built
 	rm -rf build .setup-stamp demo platform/hotrow/*.so platform/hotrow/hotrow-server platform/*.egg-info

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 TABLES, DIM, LOOKUPS, ROWS, SKEW = 10, 128, 104_857, 1_680_000, 1.05
 CACHE_RATIO = 0.1
-BATCHES, REPEATS = 8, 40
-
+# Each step has a batch of its own: a cache has seen no key of it but by earlier batches.
+WARM_UP, REPEATS, PROFILED = 24, 40, 10
+BATCHES = WARM_UP + REPEATS + PROFILED
 
 Ids = npt.NDArray[np.int64]
 
@@ -41,13 +42,13 @@ class Timer:
         self.torch, self.stream = torch, stream
 
     def median_ms(self, step: Callable[[int], None]) -> float:
-        """Median over REPEATS of step(i), after BATCHES + 4 of them."""
+        """Median over REPEATS of step(i), after WARM_UP of them."""
         events = self.torch.cuda.Event
         with self.torch.cuda.stream(self.stream):
-            for i in range(BATCHES + 4):
+            for i in range(WARM_UP):
                 step(i)
             pairs = []
-            for i in range(REPEATS):
+            for i in range(WARM_UP, WARM_UP + REPEATS):
                 begin, end = events(enable_timing=True), events(enable_timing=True)
                 begin.record(self.stream)
                 step(i)

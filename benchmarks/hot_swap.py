@@ -94,12 +94,21 @@ class Swaps:
         shutil.rmtree(self._base / str(version - 1))
         self.times.append((version, begun, available, ended))
 
-    def _wait(self, version: int, state: int) -> int:
+    def pause(self) -> None:
+        """Looks as often as during a swap, for latencies without one."""
+        end = time.monotonic() + PAUSE_SECONDS
+        while time.monotonic() < end:
+            self._status()
+            time.sleep(LOOK_SECONDS)
+
+    def _status(self) -> Any:
         request = get_model_status_pb2.GetModelStatusRequest()
         request.model_spec.name = MODEL
+        return self._stub.GetModelStatus(request, timeout=60)
+
+    def _wait(self, version: int, state: int) -> int:
         while True:
-            reply = self._stub.GetModelStatus(request, timeout=60)
-            for entry in reply.model_version_status:
+            for entry in self._status().model_version_status:
                 if entry.version == version and entry.state == state:
                     return time.time_ns()
                 if entry.version == version and entry.status.error_code:
@@ -199,7 +208,7 @@ def main(
             server = executable_of(pids)
             with click.progressbar(range(2, count + 2), label="swaps") as versions:
                 for version in versions:
-                    time.sleep(PAUSE_SECONDS)
+                    swaps.pause()
                     swaps.swap(version)
                     resident.append(resident_bytes(server))
             assert load.stdin is not None

@@ -1,4 +1,4 @@
-"""What REST says of models and of health: sent to the executable, which answers REST."""
+"""What the executable answers of models and of health, sent to it after each change."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class StatusReport:
                 self._send(now)
             except RequestError as err:
                 # A server that ends takes none.
-                _LOG.warning(f"REST does not know the present statuses of models: {err}")
+                _LOG.warning(f"hotrow-server does not know the present statuses of models: {err}")
             self._sent = now
 
     def statuses(self) -> control_pb2.Statuses:

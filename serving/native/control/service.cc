@@ -245,7 +245,7 @@ hotrow::ListenReply ControlService::listen(const hotrow::ListenRequest& request)
   if (request.has_rest()) {
     rest = std::make_unique<RestPort>(request, routes_, &statuses_, budget.get());
   }
-  server_ = std::make_unique<PublicServer>(request, routes_, budget.get());
+  server_ = std::make_unique<PublicServer>(request, routes_, &statuses_, budget.get());
   budget_ = std::move(budget);
   rest_ = std::move(rest);
   if (rest_ != nullptr) rest_->begin();

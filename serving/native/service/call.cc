@@ -83,7 +83,9 @@ void Call::take_request() {
   }
   const auto method = PredictionService::method(context_.method());
   if (!method.has_value()) {
-    if (context_.method().starts_with(kInternal)) {
+    if (context_.method() == kGetModelStatus) {
+      finish(answer_model_status(*reception_->statuses->get(), &request_, &reply_));
+    } else if (context_.method().starts_with(kInternal)) {
       finish({grpc::StatusCode::UNIMPLEMENTED, "Method not found!"});
     } else {
       forward();

@@ -1,5 +1,5 @@
-// A call on the public ports. PredictionService is answered here. Calls of other services are
-// forwarded to the control process; message and reply pass unchanged.
+// A call on the public ports. PredictionService and GetModelStatus are answered here. Other calls
+// are forwarded to the control process; message and reply pass unchanged.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -16,6 +16,7 @@
 #include "base/memory_budget.h"
 #include "service/prediction_service.h"
 #include "service/request_metrics.h"
+#include "service/statuses.h"
 
 namespace hotrow_server {
 
@@ -23,12 +24,17 @@ namespace hotrow_server {
 struct Reception {
   // most_calls: how many calls of PredictionService run at a time; more are refused
   // (RESOURCE_EXHAUSTED), as are calls for which the budget has no room.
-  Reception(const Inference& inference, std::unique_ptr<grpc::GenericStub> to_backend, int most,
-            MemoryBudget* budget)
-      : prediction(inference), backend(std::move(to_backend)), most_calls(most), budget(budget) {}
+  Reception(const Inference& inference, const CurrentStatuses* statuses,
+            std::unique_ptr<grpc::GenericStub> to_backend, int most, MemoryBudget* budget)
+      : prediction(inference),
+        statuses(statuses),
+        backend(std::move(to_backend)),
+        most_calls(most),
+        budget(budget) {}
 
   grpc::AsyncGenericService service;
   PredictionService prediction;
+  const CurrentStatuses* const statuses;
   std::unique_ptr<grpc::GenericStub> backend;
   const int most_calls;
   MemoryBudget* const budget;

@@ -1,13 +1,10 @@
 #include "service/prediction_service.h"
 
-#include <grpcpp/impl/codegen/proto_utils.h>
-#include <grpcpp/support/proto_buffer_reader.h>
-#include <grpcpp/support/proto_buffer_writer.h>
-
 #include <algorithm>
 #include <array>
 
 #include "service/answering.h"
+#include "service/messages.h"
 #include "wire/answer.h"
 
 namespace hotrow_server {
@@ -28,22 +25,6 @@ Deadline deadline_of(const grpc::ServerContext& context) {
   const Clock::time_point deadline = context.deadline();
   if (deadline == Clock::time_point::max()) return std::nullopt;
   return deadline;
-}
-
-template <typename Message>
-Message parse(grpc::ByteBuffer* buffer) {
-  Message message;
-  grpc::ProtoBufferReader reader(buffer);
-  if (!reader.status().ok() || !message.ParseFromZeroCopyStream(&reader)) refuse_unparsed();
-  return message;
-}
-
-void serialize(const google::protobuf::Message& message, grpc::ByteBuffer* buffer) {
-  bool own = false;
-  const grpc::Status status =
-      grpc::GenericSerialize<grpc::ProtoBufferWriter, google::protobuf::Message>(message, buffer,
-                                                                                 &own);
-  if (!status.ok()) throw Refused(status.error_code(), status.error_message());
 }
 
 // A run, and the function that handles its results.

@@ -60,11 +60,11 @@ class CallEvents final : public EventSource {
 }  // namespace
 
 PublicServer::PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes,
-                           MemoryBudget* budget)
+                           const CurrentStatuses* statuses, MemoryBudget* budget)
     : request_(request),
       listening_(request_),
       reception_(Inference(routes, {request.tensor_content(), request.check_method_name()}),
-                 backend_at(request.backend()),
+                 statuses, backend_at(request.backend()),
                  request.max_threads() > 0 ? request.max_threads() : kMostCalls, budget) {
   grpc::ServerBuilder builder;
   builder.SetMaxReceiveMessageSize(longest_message(request.request_memory_bytes()));

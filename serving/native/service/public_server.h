@@ -18,7 +18,7 @@ class PublicServer {
   // Listens at once. Fails with UNAVAILABLE when a port is taken or not allowed. The budget, of all
   // requests under way, must outlive it.
   PublicServer(const hotrow::ListenRequest& request, const CurrentRoutes& routes,
-               MemoryBudget* budget);
+               const CurrentStatuses* statuses, MemoryBudget* budget);
   const hotrow::ListenRequest& request() const { return request_; }
   int port() const { return listening_.port(); }
   // Takes no new call; returns when running calls have ended, or were cancelled at the deadline.

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/refused.h"
+#include "service/messages.h"
+#include "wire/answer.h"
 
 namespace hotrow_server {
 
@@ -27,6 +29,17 @@ serving::GetModelStatusResponse model_status(const hotrow::Statuses& statuses,
                       : "Could not find any versions of model " + spec.name());
   }
   return found;
+}
+
+grpc::Status answer_model_status(const hotrow::Statuses& statuses, grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* reply) {
+  return for_client(status_of([&] {
+    const auto asked = parse<serving::GetModelStatusRequest>(request);
+    if (!asked.has_model_spec()) {
+      throw Refused(grpc::StatusCode::INVALID_ARGUMENT, "Missing ModelSpec");
+    }
+    serialize(model_status(statuses, asked.model_spec()), reply);
+  }));
 }
 
 std::vector<std::string> waiting_models(const hotrow::Statuses& statuses) {

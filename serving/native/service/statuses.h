@@ -2,6 +2,9 @@
 // stays while no control process runs.
 #pragma once
 
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/status.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +30,11 @@ class CurrentStatuses {
 // is ignored. Fails with NOT_FOUND when the model or the version was never seen.
 tensorflow::serving::GetModelStatusResponse model_status(
     const hotrow::Statuses& statuses, const tensorflow::serving::ModelSpec& spec);
+
+// The path of a call that asks for it, and its answer.
+inline constexpr char kGetModelStatus[] = "/tensorflow.serving.ModelService/GetModelStatus";
+grpc::Status answer_model_status(const hotrow::Statuses& statuses, grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* reply);
 
 // Names of configured models without a version that serves.
 std::vector<std::string> waiting_models(const hotrow::Statuses& statuses);

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -129,7 +130,8 @@ int connected(int port) {
     if (connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
       return client;
     }
-    expect(errno == EADDRNOTAVAIL, "no connection is accepted");
+    // The fuzzer's alarm interrupts calls.
+    expect(errno == EADDRNOTAVAIL || errno == EINTR, std::strerror(errno));
     close(client);
     std::this_thread::sleep_for(milliseconds(100));
   }

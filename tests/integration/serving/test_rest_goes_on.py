@@ -1,4 +1,4 @@
-"""REST while there is no control process: predictions, status, metadata and health go on."""
+"""While there is no control process, predictions, status, metadata and health go on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from integration.serving import model_configs
 from integration.serving.cut_servers import metrics, paused, private_folder
 from integration.serving.health_probe import READY, probe
 from integration.serving.metrics_page import PATH, samples_of
@@ -65,13 +67,14 @@ class Asking:
             server.rest("/v1/models"),
             server.rest("/v1/health/live"),
             probe(server),
+            model_configs.states(server, "half"),
         ]
 
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
                 answers = self._answers()
-            except OSError as err:
+            except (OSError, grpc.RpcError) as err:
                 self.wrong.append(err)
                 continue
             if answers == self._before:

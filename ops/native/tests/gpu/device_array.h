@@ -38,6 +38,7 @@ class DeviceArray {
     at_ = static_cast<T*>(at);
 #endif
     must(cudaMemsetAsync(at_, 0xa5, bytes, kStream));
+    wait();  // tests use the values on other streams, too
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) { write(values); }
   ~DeviceArray() {

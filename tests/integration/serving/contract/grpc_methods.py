@@ -172,7 +172,7 @@ ROWS = (
         ),
         "test_reload.py::test_a_new_model_without_versions_is_waited_for_until_the_caller_leaves",
         "test_forwarded_calls.py::test_reloads_that_wait_leave_threads_for_others_and_give_theirs_back_when_cancelled",
-        "test_forwarded_calls.py::test_calls_of_other_services_are_bounded",
+        "test_forwarded_calls.py::test_forwarded_calls_are_bounded",
         "test_reload.py::test_a_wait_ends_when_its_model_is_removed_again",
     ),
     kept(

@@ -108,7 +108,7 @@ ROWS = (
         "data_plane/test_load_turns.py::test_a_version_that_was_loaded_is_no_suspect",
     ),
     added(
-        "predictions, and all of REST but metrics, continue while the control process restarts",
+        "all but reloads and metrics continues while the control process restarts",
         "test_rest_goes_on.py"
         "::test_everything_is_answered_while_the_control_process_is_stopped_and_started_again",
         "test_data_plane.py::test_predictions_go_on_while_the_control_process_is_started_again",
