@@ -5,10 +5,12 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/threads.h"
 #include "python/binding.h"
-#include "python/threads.h"
 
 namespace {
+
+using hotrow::Threads;
 
 using DeviceInt64s = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cuda>;
 using DeviceFloats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cuda>;

@@ -6,6 +6,25 @@
 #include "core/base/status.h"
 
 namespace hotrow {
+namespace {
+
+// A commit token.
+struct Token {
+  explicit Token(const float* token) : values(token) {
+    for (size_t slot = 0; slot < GradientPasses::kSlots; ++slot) {
+      unchanged = unchanged && values[slot] == GradientPasses::kUnchanged;
+      by_hand = by_hand && values[slot] < 0.0f;
+    }
+  }
+  bool takes(size_t slot) const {
+    return by_hand ? values[slot] != GradientPasses::kUnchanged
+                   : values[slot] != 0.0f && std::isfinite(values[slot]);
+  }
+  const float* values;
+  bool unchanged = true, by_hand = true;
+};
+
+}  // namespace
 
 void GradientPasses::begin_forward() {
   if (since_commit_ >= kMaxWaiting) {
@@ -61,16 +80,13 @@ const GradientPasses::Taken& GradientPasses::end_step(const float* commit_token)
   // Nothing fails once a pass is taken.
   taken_.reserve(kSlots);
   make_room(spare_, kSlots);
-  bool unchanged = true, by_hand = true;
-  for (size_t slot = 0; slot < kSlots; ++slot) {
-    unchanged = unchanged && commit_token[slot] == kUnchanged;
-    by_hand = by_hand && commit_token[slot] < 0.0f;
-  }
+  const Token token(commit_token);
   if (immediate_slot_ != kSlots) {
     const size_t slot = std::exchange(immediate_slot_, kSlots);
     since_commit_ = 0;
-    const bool as_it_was = by_hand ? commit_token[slot] != kUnchanged : commit_token[slot] == kUnit;
-    if (unchanged || !as_it_was) {
+    const bool as_it_was =
+        token.by_hand ? commit_token[slot] != kUnchanged : commit_token[slot] == kUnit;
+    if (token.unchanged || !as_it_was) {
       fail(Code::kFailedPrecondition,
            "table %s: gradients were accumulated, scaled or clipped after the rows were updated; "
            "the layer has update='backward': set update='step'",
@@ -78,16 +94,12 @@ const GradientPasses::Taken& GradientPasses::end_step(const float* commit_token)
     }
     return taken_;
   }
-  if (unchanged) {
+  if (token.unchanged) {
     accumulating_ = true;
     return taken_;
   }
-  const auto is_taken = [&](size_t slot) {
-    return by_hand ? commit_token[slot] != kUnchanged
-                   : commit_token[slot] != 0.0f && std::isfinite(commit_token[slot]);
-  };
   for (size_t slot = 0; slot < kSlots; ++slot) {
-    if (slots_[slot].state != State::kDropped || !is_taken(slot)) continue;
+    if (slots_[slot].state != State::kDropped || !token.takes(slot)) continue;
     fail(Code::kFailedPrecondition,
          "table %s: gradients are applied more than %lld steps after they were computed, and were "
          "dropped; compute them again",
@@ -96,9 +108,9 @@ const GradientPasses::Taken& GradientPasses::end_step(const float* commit_token)
   for (size_t i = 1; i <= kSlots; ++i) {
     const size_t slot = (newest_ + i) % kSlots;  // the oldest pass first
     Pass& pass = slots_[slot];
-    if (pass.state != State::kWaiting || !is_taken(slot)) continue;
+    if (pass.state != State::kWaiting || !token.takes(slot)) continue;
     pass.state = State::kNone;
-    taken_.emplace_back(pass.sums.get(), by_hand ? 1.0f : commit_token[slot] / kUnit);
+    taken_.emplace_back(pass.sums.get(), token.by_hand ? 1.0f : commit_token[slot] / kUnit);
     spare_.push_back(std::move(pass.sums));
   }
   most_spare_ = static_cast<size_t>(since_commit_);
@@ -107,6 +119,15 @@ const GradientPasses::Taken& GradientPasses::end_step(const float* commit_token)
   accumulating_ = false;
   drop_old();
   return taken_;
+}
+
+bool GradientPasses::takes(const float* commit_token) const {
+  const Token token(commit_token);
+  if (immediate_slot_ != kSlots || token.unchanged) return false;
+  for (size_t slot = 0; slot < kSlots; ++slot) {
+    if (slots_[slot].state == State::kWaiting && token.takes(slot)) return true;
+  }
+  return false;
 }
 
 void GradientPasses::drop_old() {

@@ -71,6 +71,8 @@ class GradientPasses {
   // Returns the passes to apply, oldest first; empty: none. They live until the next pass begins.
   // Fails when a pass was dropped that is taken now; nothing has changed then.
   const Taken& end_step(const float* commit_token);
+  // Whether end_step would return a pass.
+  bool takes(const float* commit_token) const;
   // Drops a pass whose gradients could not be filled.
   void drop_pass(size_t slot) { slots_.at(slot).state = State::kNone; }
   void forget();

@@ -30,6 +30,9 @@ class DeviceTier {
   // Brings the host tier up to date; rows stay in their slots, clean. Returns how many were out of
   // date.
   virtual size_t settle() = 0;
+  // Does most of the work of a settle that follows, a piece of it at a time in the table's lock:
+  // steps go on between the pieces. The caller does not hold the lock.
+  virtual void settle_ahead() {}
   // Frees all slots; rows on their way are lost.
   virtual void clear() = 0;
   // Reads the headers of rows in slots; the clock is Partition::kFree where a key has no slot. Both

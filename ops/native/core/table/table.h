@@ -158,6 +158,10 @@ class Table {
   }
   // Brings the host tier up to date; rows stay in the device tier, clean.
   void settle() const;
+  // For DeviceTier::settle_ahead, in the lock: whether slots may be dirty; and rows of them that
+  // were written back, of which `behind` were out of date in the host tier.
+  bool unsettled() const { return unsettled_; }
+  void note_settled(size_t behind);
   // Takes the lock when no step waits for it.
   std::unique_lock<std::shared_mutex> lock_beside_steps();
   // How many steps wait for the lock.

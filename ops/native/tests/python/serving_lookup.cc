@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "core/abi/serving.h"
+#include "core/base/threads.h"
 #include "python/row_reader.h"
-#include "python/threads.h"
 
 namespace {
+
+using hotrow::Threads;
 
 // (name, dim, row type, default value, rows).
 using TableFacts = std::tuple<std::string, size_t, std::string, float, uint64_t>;

@@ -98,7 +98,8 @@ class Machine {
     if ((mask >> lane & 1) == 0) die("a lane meets others without being in the mask");
     const int size = 31 - __builtin_clz(static_cast<unsigned>(__builtin_popcount(mask)));
     Meeting& meeting = meetings_[self / 32][__builtin_ctz(mask)][size];
-    if (meeting.arrived == 0) {
+    const bool first = meeting.arrived == 0;
+    if (first) {
       meeting.mask = mask;
       meeting.ordered = ordered;
     } else if (meeting.mask != mask || meeting.ordered != ordered) {
@@ -106,7 +107,10 @@ class Machine {
     }
     uint64_t* values = meeting.values[meeting.round % 2];
     values[lane] = value;
-    if (ordered) annotate(&meeting, true);
+    if (ordered) {
+      annotate(&meeting, true);
+      weak::arrive(values, first);
+    }
     meeting.arrived |= 1u << lane;
     if (meeting.arrived == mask) {
       meeting.arrived = 0;
@@ -117,20 +121,27 @@ class Machine {
       make_ready(self);
     }
     leave(&fibers_[self]);
-    if (ordered) annotate(&meeting, false);
+    if (ordered) {
+      annotate(&meeting, false);
+      weak::leave(values);
+    }
     return values;
   }
 
   void meet_block() {
     const unsigned self = threadIdx.x;
+    const char* const place = &places_[round_ % 2];
     annotate(this, true);
+    weak::arrive(place, arrived_ == 0);
     waiting_[arrived_++] = self;
     if (arrived_ == blockDim.x) {
       for (unsigned i = 0; i < arrived_; ++i) make_ready(waiting_[i]);
       arrived_ = 0;
+      ++round_;
     }
     leave(&fibers_[self]);
     annotate(this, false);
+    weak::leave(place);
   }
 
   void step_aside() {
@@ -202,6 +213,8 @@ class Machine {
   Meeting meetings_[kMostThreads / 32][32][6];
   unsigned ready_[kMostThreads], waiting_[kMostThreads];
   unsigned ready_count_ = 0, arrived_ = 0, ended_ = 0;
+  unsigned round_ = 0;  // of the block's meetings
+  char places_[2];      // of this round and the last
   const std::function<void()>* body_ = nullptr;
   uint64_t random_ = 1;
 };
@@ -215,7 +228,9 @@ void Machine::live() {
   for (;;) {
     Machine& m = machine();
     annotate(&m.main_, false);
+    weak::begin_thread();
     (*m.body_)();
+    weak::end_thread();
     annotate(&m.ended_, true);
     ++m.ended_;
     m.leave(&m.fibers_[threadIdx.x]);
@@ -284,6 +299,7 @@ void set_seed(uint64_t seed) { next_seed = seed; }
 
 void run(unsigned blocks, unsigned threads, const std::function<void()>& body) {
   if (blocks == 0) die("a launch of no blocks");
+  weak::begin_launch();
   Launch launch{blocks, threads, &body, next_seed++ * 0x2545f4914f6cdd1du};
   static Helper helper;
   std::unique_lock lock(helper.taken, std::try_to_lock);

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <functional>
 
+#include "tests/simt/weak_memory.h"
+
 #define __global__
 #define __device__
 #define __host__
@@ -100,7 +102,10 @@ inline unsigned __reduce_min_sync(unsigned mask, unsigned value) {
 inline int __ffs(unsigned value) { return __builtin_ffs(static_cast<int>(value)); }
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
 
-inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  simt::weak::fence();
+}
 template <typename T, typename V>
 T atomicAdd(T* at, V value) {
   simt::step_aside();

@@ -1,9 +1,11 @@
 #include "tests/simt/streams.h"
 
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -19,6 +21,14 @@ struct Work {
   std::function<void()> body;
   Done waits_for;  // may be null
   Done ends;       // may be null
+  // Of a copy, (bytes) each.
+  const std::byte *to = nullptr, *from = nullptr;
+  size_t bytes = 0;
+
+  bool copies(const std::byte* block, size_t size) const {
+    return (to < block + size && block < to + bytes) ||
+           (from < block + size && block < from + bytes);
+  }
 };
 // The device that is current in the calling thread.
 static thread_local int current_device = 0;
@@ -27,6 +37,10 @@ static thread_local cudaError_t last_error = cudaSuccess;
 struct CUstream_st {
   const int device = current_device;
   std::deque<Work> queue;
+  bool busy = false;  // a thread runs its work
+  bool held = false;
+
+  bool idle() const { return queue.empty() && !busy; }
 };
 struct CUevent_st {
   const int device = current_device;
@@ -47,10 +61,11 @@ cudaError_t fails(cudaError_t error) { return last_error = error; }
 
 class Device {
  public:
-  std::recursive_mutex mutex;
+  std::mutex mutex;  // of all below, of streams and of events
   std::vector<cudaStream_t> streams;
-  std::set<const void*> registered;
   size_t allocations = 0, device_allocations = 0;
+  std::map<void*, size_t> blocks;  // their bytes
+  std::set<const void*> registered;
   // Calls that a test makes fail.
   unsigned failing = 0;
   size_t calls = 0, first = 0, every = 0, failed = 0;
@@ -67,36 +82,42 @@ class Device {
   }
 
   void add(cudaStream_t stream, Work work) {
+    std::unique_lock lock(mutex);
+    add(lock, stream, std::move(work));
+  }
+  void record(cudaEvent_t event, cudaStream_t stream) {
+    std::unique_lock lock(mutex);
+    event->last = std::make_shared<bool>(false);
+    add(lock, stream, {nullptr, nullptr, event->last, nullptr, nullptr, 0});
+  }
+  void hold(cudaStream_t stream, cudaEvent_t event) {
+    std::unique_lock lock(mutex);
+    if (event->last != nullptr)
+      add(lock, stream, {nullptr, event->last, nullptr, nullptr, nullptr, 0});
+  }
+  void wait(cudaEvent_t event) {
+    std::unique_lock lock(mutex);
+    if (event->last != nullptr) finish(lock, [done = event->last] { return *done; });
+  }
+  void set_held(cudaStream_t stream, bool held) {
     std::lock_guard lock(mutex);
-    if (stream != nullptr) {
-      if (stream->device != current_device) die("work for a stream of another device");
-      stream->queue.push_back(std::move(work));
-      return;
-    }
-    if (work.waits_for != nullptr) finish([&] { return *work.waits_for; });
-    end(work);
+    stream->held = held;
+    changed_.notify_all();
   }
 
-  // Runs work in any allowed order until `done`.
+  // Runs work in any allowed order until `done`; beside other threads that do so.
   template <typename Until>
   void finish(Until&& done) {
-    std::lock_guard lock(mutex);
-    while (!done()) {
-      std::vector<cudaStream_t> ready;
-      for (cudaStream_t stream : streams) {
-        if (stream->queue.empty()) continue;
-        const Done& wanted = stream->queue.front().waits_for;
-        if (wanted == nullptr || *wanted) ready.push_back(stream);
-      }
-      if (ready.empty()) die("what is waited for never comes");
-      cudaStream_t stream = ready[random_() % ready.size()];
-      const Work work = std::move(stream->queue.front());
-      stream->queue.pop_front();
-      end(work);
-    }
+    std::unique_lock lock(mutex);
+    finish(lock, done);
   }
-  void finish_all() {
-    finish([&] { return waiting() == 0; });
+  void finish_all_of(int number) {
+    finish([&] {
+      for (cudaStream_t stream : streams) {
+        if (stream->device == number && !stream->idle()) return false;
+      }
+      return !null_busy_;
+    });
   }
   size_t waiting() {
     std::lock_guard lock(mutex);
@@ -104,19 +125,75 @@ class Device {
     for (cudaStream_t stream : streams) count += stream->queue.size();
     return count;
   }
-  bool is_idle(int number) {
+  // Fails if a copy that has not run yet uses the block.
+  void forget(void* at) {
     std::lock_guard lock(mutex);
+    const auto block = blocks.find(at);
+    if (block == blocks.end()) die("memory is freed that was not allocated");
     for (cudaStream_t stream : streams) {
-      if (stream->device == number && !stream->queue.empty()) return false;
+      for (const Work& work : stream->queue) {
+        if (!work.copies(static_cast<const std::byte*>(at), block->second)) continue;
+        die("memory is freed that a copy is about to use");
+      }
     }
-    return true;
+    blocks.erase(block);
+  }
+  size_t blocked() {
+    std::lock_guard lock(mutex);
+    return blocked_;
   }
 
  private:
-  static void end(const Work& work) {
-    if (work.body) work.body();
-    if (work.ends != nullptr) *work.ends = true;
+  void add(std::unique_lock<std::mutex>& lock, cudaStream_t stream, Work work) {
+    if (stream != nullptr) {
+      if (stream->device != current_device) die("work for a stream of another device");
+      stream->queue.push_back(std::move(work));
+      changed_.notify_all();
+      return;
+    }
+    // The null stream does one thing at a time.
+    finish(lock, [&] { return !null_busy_ && (!work.waits_for || *work.waits_for); });
+    run(lock, work, &null_busy_);
   }
+  template <typename Until>
+  void finish(std::unique_lock<std::mutex>& lock, Until&& done) {
+    while (!done()) {
+      std::vector<cudaStream_t> ready;
+      bool held = false;
+      for (cudaStream_t stream : streams) {
+        if (stream->queue.empty() || stream->busy) continue;
+        held = held || stream->held;
+        const Done& wanted = stream->queue.front().waits_for;
+        if (!stream->held && (wanted == nullptr || *wanted)) ready.push_back(stream);
+      }
+      if (ready.empty()) {
+        if (running_ == 0 && !held) die("what is waited for never comes");
+        ++blocked_;
+        changed_.wait(lock);
+        --blocked_;
+        continue;
+      }
+      cudaStream_t stream = ready[random_() % ready.size()];
+      const Work work = std::move(stream->queue.front());
+      stream->queue.pop_front();
+      run(lock, work, &stream->busy);
+    }
+  }
+  void run(std::unique_lock<std::mutex>& lock, const Work& work, bool* busy) {
+    *busy = true;
+    ++running_;
+    lock.unlock();
+    if (work.body) work.body();
+    lock.lock();
+    --running_;
+    *busy = false;
+    if (work.ends != nullptr) *work.ends = true;
+    changed_.notify_all();
+  }
+
+  std::condition_variable changed_;
+  bool null_busy_ = false;
+  size_t running_ = 0, blocked_ = 0;
   std::mt19937_64 random_{20261121};
 };
 
@@ -133,12 +210,13 @@ cudaError_t take(void** at, size_t bytes) {
   std::memset(*at, 0xa5, bytes);
   std::lock_guard lock(device().mutex);
   ++device().allocations;
+  device().blocks[*at] = bytes;
   return cudaSuccess;
 }
 
-// As CUDA's, it waits for all work.
+// Does not wait, though CUDA's functions may.
 cudaError_t give_back(void* at) {
-  device().finish_all();
+  device().forget(at);
   ::operator delete(at, std::align_val_t{256});
   return cudaSuccess;
 }
@@ -149,11 +227,11 @@ cudaError_t put(cudaStream_t stream, Work work) {
   return cudaSuccess;
 }
 
-// Runs work until `done`.
-template <typename Until>
-cudaError_t wait_until(Until&& done) {
+// A wait of the calling thread.
+template <typename Wait>
+cudaError_t waited(Wait&& wait) {
   if (device().must_fail(simt::kWaits)) return fails(cudaErrorUnknown);
-  device().finish(done);
+  wait();
   return cudaSuccess;
 }
 
@@ -178,9 +256,12 @@ size_t Failures::count() const {
 }
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {
-  (void)put(stream, {std::move(work), nullptr, nullptr});
+  (void)put(stream, {std::move(work), nullptr, nullptr, nullptr, nullptr, 0});
 }
 size_t waiting() { return device().waiting(); }
+size_t blocked_threads() { return device().blocked(); }
+HeldStream::HeldStream(cudaStream_t stream) : stream_(stream) { device().set_held(stream, true); }
+HeldStream::~HeldStream() { device().set_held(stream_, false); }
 size_t allocations() { return device().allocations; }
 
 }  // namespace simt
@@ -214,7 +295,7 @@ cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
-  return wait_until([number = current_device] { return device().is_idle(number); });
+  return waited([] { device().finish_all_of(current_device); });
 }
 
 cudaError_t cudaMalloc(void** at, size_t bytes) {
@@ -227,6 +308,7 @@ cudaError_t cudaMalloc(void** at, size_t bytes) {
 cudaError_t cudaFree(void* at) { return give_back(at); }
 cudaError_t cudaMallocHost(void** at, size_t bytes) { return take(at, bytes); }
 cudaError_t cudaFreeHost(void* at) { return give_back(at); }
+
 cudaError_t cudaHostRegister(void* at, size_t, unsigned) {
   if (device().must_fail(simt::kRegistrations)) return fails(cudaErrorMemoryAllocation);
   std::lock_guard lock(device().mutex);
@@ -241,12 +323,14 @@ cudaError_t cudaHostUnregister(void* at) {
 
 cudaError_t cudaMemsetAsync(void* at, int byte, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
-  return put(stream, {[=] { std::memset(at, byte, bytes); }, nullptr, nullptr});
+  return put(stream,
+             {[=] { std::memset(at, byte, bytes); }, nullptr, nullptr, nullptr, nullptr, 0});
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
-  return put(stream, {[=] { std::memcpy(to, from, bytes); }, nullptr, nullptr});
+  return put(stream, {[=] { std::memcpy(to, from, bytes); }, nullptr, nullptr,
+                      static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes});
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -256,8 +340,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  device().finish([&] { return stream->idle(); });
   std::lock_guard lock(device().mutex);
-  device().finish([&] { return stream->queue.empty(); });
   auto& all = device().streams;
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i] == stream) all.erase(all.begin() + static_cast<std::ptrdiff_t>(i--));
@@ -266,11 +350,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return wait_until([&] { return stream == nullptr || stream->queue.empty(); });
+  return waited([&] {
+    if (stream != nullptr) device().finish([&] { return stream->idle(); });
+  });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (event->last == nullptr) return cudaSuccess;
-  return put(stream, {nullptr, event->last, nullptr});
+  if (device().must_fail(simt::kEnqueued)) return fails(cudaErrorUnknown);
+  device().hold(stream, event);
+  return cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -284,11 +371,10 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream != nullptr && stream->device != event->device) die("an event of another device");
-  const Done done = std::make_shared<bool>(false);
-  const cudaError_t error = put(stream, {nullptr, nullptr, done});
-  if (error == cudaSuccess) event->last = done;
-  return error;
+  if (device().must_fail(simt::kEnqueued)) return fails(cudaErrorUnknown);
+  device().record(event, stream);
+  return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return wait_until([done = event->last] { return done == nullptr || *done; });
+  return waited([&] { device().wait(event); });
 }

@@ -3,7 +3,8 @@
 // There are two devices; a stream takes work only from threads whose current device is its own.
 // Work on the null stream runs at once. Work on other streams is delayed until a thread waits for
 // it; it then runs in a random order that streams and events allow. So a missing wait shows as a
-// wrong result. New memory is filled with 0xa5.
+// wrong result. Threads that wait at the same time run the work of different streams beside each
+// other. New memory is filled with 0xa5.
 //
 // A call that fails returns its error and leaves it as the thread's last error, as CUDA does, until
 // cudaGetLastError reads it. Tests make calls fail (simt::Failures).
@@ -57,6 +58,18 @@ class Failures {
 void enqueue(cudaStream_t stream, std::function<void()> work);
 // The work of all streams that has not run yet.
 size_t waiting();
+// Threads that wait while there is no work that may run.
+size_t blocked_threads();
+// While it lives, no work of the stream runs; who waits for it is blocked.
+class HeldStream {
+ public:
+  explicit HeldStream(cudaStream_t stream);
+  ~HeldStream();
+  HeldStream(const HeldStream&) = delete;
+
+ private:
+  cudaStream_t stream_;
+};
 // How often device memory was allocated.
 size_t allocations();
 

@@ -68,55 +68,67 @@ __device__ inline size_t thread_stride() { return size_t{gridDim.x} * blockDim.x
 // register.
 template <typename T>
 __device__ inline T load_relaxed(const T* at) {
-#if defined(__CUDA_ARCH__)
-  return *static_cast<const volatile T*>(at);
+#if defined(HOTROW_SIMT)
+  return simt::load(at, simt::Order::kRelaxed);
 #else
-  return __atomic_load_n(at, __ATOMIC_RELAXED);
+  return *static_cast<const volatile T*>(at);
 #endif
 }
 template <typename T>
 __device__ inline void store_relaxed(T* at, T value) {
-#if defined(__CUDA_ARCH__)
-  *static_cast<volatile T*>(at) = value;
+#if defined(HOTROW_SIMT)
+  simt::store(at, value, simt::Order::kRelaxed);
 #else
-  __atomic_store_n(at, value, __ATOMIC_RELAXED);
+  *static_cast<volatile T*>(at) = value;
 #endif
 }
 // Loads four words at once; no word is torn. at: a multiple of 16.
 __device__ inline uint4 load_relaxed_four(const uint4* at) {
   uint4 v;
-#if defined(__CUDA_ARCH__)
+#if defined(HOTROW_SIMT)
+  v = {load_relaxed(&at->x), load_relaxed(&at->y), load_relaxed(&at->z), load_relaxed(&at->w)};
+#else
   asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(__cvta_generic_to_global(at))
                : "memory");
-#else
-  v = {load_relaxed(&at->x), load_relaxed(&at->y), load_relaxed(&at->z), load_relaxed(&at->w)};
 #endif
   return v;
 }
 __device__ inline void store_relaxed_four(uint4* at, const uint4& v) {
-#if defined(__CUDA_ARCH__)
+#if defined(HOTROW_SIMT)
+  store_relaxed(&at->x, v.x), store_relaxed(&at->y, v.y);
+  store_relaxed(&at->z, v.z), store_relaxed(&at->w, v.w);
+#else
   asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};"
                :
                : "l"(__cvta_generic_to_global(at)), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
-#else
-  store_relaxed(&at->x, v.x), store_relaxed(&at->y, v.y);
-  store_relaxed(&at->z, v.z), store_relaxed(&at->w, v.w);
 #endif
 }
 // Later accesses of this thread come after it.
 __device__ inline uint32_t load_acquire(const uint32_t* at) {
-#if defined(__CUDA_ARCH__)
+#if defined(HOTROW_SIMT)
+  return simt::load(at, simt::Order::kAcquire);
+#else
   uint32_t value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
                : "=r"(value)
                : "l"(__cvta_generic_to_global(at))
                : "memory");
   return value;
+#endif
+}
+// Earlier accesses of this thread come before it, and those of other threads before the last
+// barrier that it shared with them.
+__device__ inline void store_release(uint32_t* at, uint32_t value) {
+#if defined(HOTROW_SIMT)
+  simt::store(at, value, simt::Order::kRelease);
 #else
-  return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+  asm volatile("st.release.gpu.global.u32 [%0], %1;"
+               :
+               : "l"(__cvta_generic_to_global(at)), "r"(value)
+               : "memory");
 #endif
 }
 

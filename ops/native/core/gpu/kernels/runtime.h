@@ -73,7 +73,8 @@ enum class MemoryOf { kDevice, kHost };  // kHost: pinned
 // A framework's allocator may return memory that work on the framework's own stream still uses,
 // because the new user's work comes later on that stream. It expects the same of memory that is
 // freed. The core uses memory on several streams, so it waits for the device between allocating
-// memory and using it, and between using it and freeing it.
+// memory and using it, and between using it and freeing it. The second wait is there for CUDA's
+// memory, too, pinned memory included: that its functions wait for work in flight is no promise.
 template <MemoryOf kWhere>
 class GrowingBlock {
  public:
@@ -85,7 +86,15 @@ class GrowingBlock {
       // The device is lost, and its memory with it.
     }
   }
-  GrowingBlock(const GrowingBlock&) = delete;
+  GrowingBlock(GrowingBlock&& other) noexcept { *this = std::move(other); }
+  // Swaps the two: neither waits.
+  GrowingBlock& operator=(GrowingBlock&& other) noexcept {
+    std::swap(at_, other.at_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(device_, other.device_);
+    std::swap(from_, other.from_);
+    return *this;
+  }
 
   std::byte* data() const { return at_; }
   size_t bytes() const { return bytes_; }
@@ -96,8 +105,8 @@ class GrowingBlock {
     size_t wanted = bytes + bytes / 4;
     if (most != 0 && wanted > most && bytes <= most) wanted = most;
     void* at = nullptr;
+    check(cudaGetDevice(&device_), "the current device");
     if constexpr (kWhere == MemoryOf::kDevice) {
-      check(cudaGetDevice(&device_), "the current device");
       from_ = allocator_of(device_);
       at = from_.allocate == nullptr ? take(wanted) : take_from_caller(wanted);
     } else {
@@ -128,6 +137,8 @@ class GrowingBlock {
   }
   void release() {
     if (at_ == nullptr) return;
+    const OnDevice here(device_);
+    check(cudaDeviceSynchronize(), "wait for the device");
     void* const at = std::exchange(at_, nullptr);
     bytes_ = 0;
     if constexpr (kWhere == MemoryOf::kHost) {
@@ -135,8 +146,6 @@ class GrowingBlock {
     } else if (from_.allocate == nullptr) {
       ignore(cudaFree(at));
     } else {
-      const OnDevice here(device_);
-      check(cudaDeviceSynchronize(), "wait for the device");
       from_.release(from_.context, at);
     }
   }

@@ -8,6 +8,18 @@
 #include "core/gpu/step/call.h"
 
 namespace hotrow {
+namespace {
+
+// How often a call waits for others that used the slots while it waited.
+constexpr int kMostWaits = 4;
+
+uint64_t uses_of(const std::vector<GpuTier*>& tiers) {
+  uint64_t uses = 0;
+  for (const GpuTier* tier : tiers) uses += tier->uses();
+  return uses;
+}
+
+}  // namespace
 
 // What the host reads back from a lookup.
 struct DeviceCall::Answer {
@@ -58,19 +70,33 @@ std::vector<GpuTier*> tiers_on_one_gpu(const std::vector<Table*>& tables) {
 }
 
 DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& executor,
-                       DeviceStream stream)
-    : tables_(tables),
-      executor_(executor),
-      stream_(stream),
-      locks_(tables, true),
-      tiers_(tiers_on_one_gpu(tables)) {
-  for (GpuTier* tier : tiers_) caches_.push_back(tier->cache());
+                       DeviceStream stream, DeviceWork work)
+    : tables_(tables), executor_(executor), stream_(stream), tiers_(tiers_on_one_gpu(tables)) {
   on_device_.emplace(tiers_[0]->device());
+  if (work == DeviceWork::kEnqueue) {
+    locks_.emplace(tables_, true);
+  } else {
+    lock_when_idle();
+  }
+  for (GpuTier* tier : tiers_) caches_.push_back(tier->cache());
   if (tiers_[0]->workspace == nullptr) {
     tiers_[0]->workspace = std::make_unique<DeviceWorkspace>();
   }
   work_ = tiers_[0]->workspace.get();
   for (GpuTier* tier : tiers_) tier->begin(stream);
+}
+
+void DeviceCall::lock_when_idle() {
+  DeviceEvent idle;
+  for (int waits = 0;; ++waits) {
+    const uint64_t uses = uses_of(tiers_);
+    for (GpuTier* tier : tiers_) tier->hold(stream_);
+    idle.record(stream_);
+    idle.wait();
+    locks_.emplace(tables_, true);
+    if (uses_of(tiers_) == uses || waits == kMostWaits) return;
+    locks_.reset();
+  }
 }
 
 DeviceCall::~DeviceCall() {
@@ -89,18 +115,9 @@ void DeviceCall::change_slots(Change&& change) {
 
 // --- rows are found ------------------------------------------------------------------------------
 
-void DeviceCall::distinct(const DeviceKeys& keys, DeviceBatch* batch) {
-  batch->tables = tables_;
-  take_from(batch->memory, [&](DeviceArena& arena) {
-    batch->unique = DeviceUnique::take(arena, keys.count, keys.tables);
-    batch->probed = DeviceProbed::take(arena, keys.count, tables_.size());
-  });
-  const size_t bytes = device_unique_scratch(keys.count);
-  device_unique(keys, batch->unique, scratch(bytes), bytes, stream_);
-}
-
 size_t DeviceCall::find(Find how, const WrongKeys* wrong,
                         const std::function<void(const WrongKeys&)>& refuse, DeviceBatch* batch) {
+  batch->tables = tables_;
   const size_t bytes = device_cache_probe_scratch(batch->count(), tables_.size());
   void* const memory = scratch(bytes);
   const auto probe = [&](DeviceLookup lookup) {

@@ -30,10 +30,20 @@ struct DeviceDue {
 // The tiers of tables. Fails unless all tables have their tiers on one GPU.
 std::vector<GpuTier*> tiers_on_one_gpu(const std::vector<Table*>& tables);
 
+// What a call does when it has its tables' locks.
+enum class DeviceWork : int {
+  kEnqueue = 0,  // it puts work on its stream
+  kWait = 1,     // and waits for some of it
+  kLookUp = 2,   // for keys without a slot
+};
+
 class DeviceCall {
  public:
-  // Takes the tables' locks. Fails as tiers_on_one_gpu.
-  DeviceCall(const std::vector<Table*>& tables, const Executor& executor, DeviceStream stream);
+  // Takes the tables' locks. A call that will wait first waits, without them, until the device has
+  // done what is on the stream and what others do with the slots: its own work alone is then waited
+  // for in the locks. Fails as tiers_on_one_gpu.
+  DeviceCall(const std::vector<Table*>& tables, const Executor& executor, DeviceStream stream,
+             DeviceWork work);
   // Even if the call failed, later calls wait for the work that it put on the stream.
   ~DeviceCall();
   DeviceCall(const DeviceCall&) = delete;
@@ -43,8 +53,6 @@ class DeviceCall {
   const std::vector<Table*>& tables() const { return tables_; }
   const GpuTier& tier(size_t table) const { return *tiers_[table]; }
 
-  // Writes batch->unique. keys.tables may be T + 1: the keys of the last belong to no table.
-  void distinct(const DeviceKeys& keys, DeviceBatch* batch);
   // Finds the rows of batch->unique, whose lookups are batch->counts(). batch->lookups: (T) lookups
   // of all keys, unless they are `counted`; afterwards, of the keys that have a row. Returns how
   // many distinct keys have no row. wrong (may be null): if it reports an error, `refuse` must
@@ -74,6 +82,7 @@ class DeviceCall {
   struct InsertAnswer;
   struct Incoming;
 
+  void lock_when_idle();
   // Once the rows in slots were found.
   size_t find_missing(Find how, const WrongKeys* wrong,
                       const std::function<void(const WrongKeys&)>& refuse, DeviceBatch* batch);
@@ -101,7 +110,7 @@ class DeviceCall {
   const std::vector<Table*> tables_;
   const Executor executor_;
   const DeviceStream stream_;
-  TableLocks locks_;
+  std::optional<TableLocks> locks_;
   std::vector<GpuTier*> tiers_;
   std::optional<OnDevice> on_device_;
   std::vector<DeviceCache> caches_;

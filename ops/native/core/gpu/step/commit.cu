@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "core/gpu/step/call.h"
+#include "core/gpu/step/keys_ahead.h"
 #include "core/gpu/step/layer.h"
 #include "core/gpu/step/passes.h"
 #include "core/table/step.h"
@@ -20,11 +21,20 @@ struct Merged {
   uint32_t* counts;  // (E) lookups of distinct keys
 };
 
+// What a commit does, if no pass ends before it has the locks.
+DeviceWork work_of(const std::vector<Table*>& tables, const float* commit_token) {
+  const TableLocks locks(tables, false);
+  bool takes = false;
+  for (const Table* table : tables) takes = takes || table->passes.takes(commit_token);
+  return takes ? DeviceWork::kLookUp : DeviceWork::kEnqueue;
+}
+
 // The backend of table/step.h for a commit.
 class CommitOnDevice {
  public:
-  CommitOnDevice(const std::vector<Table*>& tables, const Executor& executor, DeviceStream stream)
-      : here_(tables, executor, stream) {}
+  CommitOnDevice(const std::vector<Table*>& tables, const Executor& executor, DeviceStream stream,
+                 DeviceWork work)
+      : here_(tables, executor, stream, work) {}
 
   const std::vector<Table*>& tables() const { return here_.tables(); }
   void apply(const std::vector<const GradientPasses::Taken*>& taken, const CommitOptions& options);
@@ -79,7 +89,8 @@ void CommitOnDevice::apply_shares(const std::vector<DeviceShare>& shares,
   const size_t list_bytes = device_list_entries_scratch(shares.size(), tables().size(), count);
   device_list_entries(shares.data(), share_first.data(), tables().size(), count, entries,
                       here_.scratch(list_bytes), list_bytes, stream);
-  here_.distinct({entries.keys, count, entries.table_begins, tables().size() + 1}, batch);
+  make_distinct({entries.keys, count, entries.table_begins, tables().size() + 1}, tables().size(),
+                batch, &here_.work().scratch, stream);
   device_add_counts(entries, batch->unique.inverse, count, merged.counts, stream);
   batch->counted = {merged.counts, nullptr};
   here_.find(Find::kTrainUncounted, nullptr, {}, batch);
@@ -98,7 +109,7 @@ void CommitOnDevice::apply_shares(const std::vector<DeviceShare>& shares,
 void device_commit(const std::vector<Table*>& tables, const float* commit_token,
                    const float* learning_rates, float global_clip_norm, const Executor& executor,
                    DeviceStream stream) {
-  CommitOnDevice layer(tables, executor, stream);
+  CommitOnDevice layer(tables, executor, stream, work_of(tables, commit_token));
   step_commit(layer, commit_token, {learning_rates, global_clip_norm});
 }
 

@@ -1,9 +1,11 @@
 #include <algorithm>
-#include <limits>
+#include <memory>
+#include <utility>
 
 #include "core/gpu/kernels/device_code.h"
 #include "core/gpu/kernels/pooling.h"
 #include "core/gpu/step/call.h"
+#include "core/gpu/step/keys_ahead.h"
 #include "core/gpu/step/layer.h"
 #include "core/gpu/step/passes.h"
 #include "core/gpu/step/rank_step.h"
@@ -13,11 +15,49 @@
 namespace hotrow {
 namespace {
 
+// The batch of a forward pass, if its keys still have the same rows, in whatever tier.
+DeviceBatch* find_batch(DeviceWorkspace& work, const LayerCall& call, int64_t ticket) {
+  if (ticket == 0) return nullptr;
+  const KeyPlaces wanted = KeyPlaces::of(call);
+  for (DeviceBatch& batch : work.batches) {
+    if (batch.ticket != ticket || batch.tables != call.tables) continue;
+    return batch.keys == wanted && batch.holds_in_host() ? &batch : nullptr;
+  }
+  return nullptr;
+}
+
+// Whether the end of an update waits: for rows that look expired, or for chunks of rows that it
+// sends back itself.
+bool end_waits(const DeviceBatch& batch, const std::vector<GpuTier*>& tiers) {
+  for (size_t t = 0; t < tiers.size(); ++t) {
+    const size_t rows = batch.bypass_first[t + 1] - batch.bypass_first[t];
+    if (batch.tables[t]->options().expiry.any() || rows > 2 * tiers[t]->chunk_rows()) return true;
+  }
+  return false;
+}
+
+// What a backward pass does, if no row moves before it has the locks.
+DeviceWork work_of(const LayerCall& call, const BackwardOptions& options) {
+  const std::vector<GpuTier*> tiers = tiers_on_one_gpu(call.tables);
+  const TableLocks locks(call.tables, false);
+  DeviceWorkspace* const work = tiers[0]->workspace.get();
+  const DeviceBatch* found = nullptr;
+  if (work != nullptr) found = find_batch(*work, call, options.ticket);
+  if (found == nullptr || !found->holds()) return DeviceWork::kLookUp;
+  if (options.what == Backward::kAccumulate) return DeviceWork::kEnqueue;
+  // The norm over ranks goes through the host.
+  const bool norm = options.global_clip_norm > 0.0f && call.tables[0]->sharding().ranks != nullptr;
+  return norm || end_waits(*found, tiers) ? DeviceWork::kWait : DeviceWork::kEnqueue;
+}
+
 // The backend of table/step.h for rows on a GPU, except for commits (gpu/step/commit.cu).
 class LayerOnDevice {
  public:
-  LayerOnDevice(const LayerCall& call, DeviceStream stream)
-      : call_(call), here_(call.tables, call.executor, stream) {}
+  LayerOnDevice(const LayerCall& call, DeviceWork work, DeviceStream stream)
+      : call_(call),
+        ahead_(work == DeviceWork::kLookUp ? std::make_unique<DeviceKeysAhead>(call, stream)
+                                           : nullptr),
+        here_(call.tables, call.executor, stream, work) {}
 
   const std::vector<Table*>& tables() const { return call_.tables; }
   DeviceBatch& next_batch();
@@ -34,15 +74,16 @@ class LayerOnDevice {
  private:
   // wrong: by value, since reading the key may overwrite its memory.
   [[noreturn]] void refuse(const KeyPlaces& places, const CallKeys& keys, WrongKeys wrong);
-  void count_lookups(const CallKeys& keys, DeviceBatch* batch);
+  CallKeys keys_of(DeviceBatch* batch);
   // passes: (T)
   void sum_into(const DeviceBatch& batch, const DeviceGradients& gradients,
                 const std::vector<SummedGradients*>& passes);
-  DeviceBatch* find_batch(int64_t ticket);
   void drop_absent(const DeviceBatch& before, DeviceBatch* batch);
   std::vector<DeviceFeature> features_of(const DeviceBatch& batch) const;
 
   const LayerCall& call_;
+  const std::unique_ptr<DeviceKeysAhead> ahead_;
+  bool given_ = false;  // to a batch
   DeviceCall here_;
 };
 
@@ -53,32 +94,24 @@ void LayerOnDevice::refuse(const KeyPlaces& places, const CallKeys& keys, WrongK
   refuse_key(call_, places, wrong, *key);
 }
 
-void LayerOnDevice::count_lookups(const CallKeys& keys, DeviceBatch* batch) {
-  const size_t count = batch->count(), tables = call_.tables.size();
-  batch->counted = take_from(batch->counted_memory, [&](DeviceArena& arena) {
-    return DeviceLookups::take(arena, count, tables);
-  });
-  const size_t bytes = device_count_lookups_scratch(count);
-  device_count_lookups(keys.pieces, batch->unique.inverse, batch->unique.table_first, tables,
-                       batch->counted, here_.scratch(bytes), bytes, here_.stream());
-}
-
 DeviceBatch& LayerOnDevice::next_batch() {
   DeviceBatch& batch = here_.work().next_batch();
   batch.spent = false;
   return batch;
 }
 
+// Writes the keys of a batch: the first time those found ahead, if any.
+CallKeys LayerOnDevice::keys_of(DeviceBatch* batch) {
+  if (ahead_ != nullptr && !std::exchange(given_, true)) return ahead_->give_to(batch);
+  DeviceWorkspace& work = here_.work();
+  return find_distinct(call_, batch, &work.described, &work.scratch, here_.stream());
+}
+
 void LayerOnDevice::find(Find how, DeviceBatch* batch) {
-  batch->keys = KeyPlaces::of(call_);
-  batch->counted = {};
+  const CallKeys keys = keys_of(batch);
   batch->lookups.clear();
   const size_t tables = call_.tables.size();
   for (size_t t = 0; t < tables; ++t) batch->lookups.push_back(batch->keys.count_of(t));
-  const CallKeys keys =
-      CallKeys::collect(call_, batch->keys, &here_.work().described, here_.stream());
-  here_.distinct({keys.keys, batch->count(), keys.table_begins, tables}, batch);
-  if (keys.counted) count_lookups(keys, batch);
   batch->absent = here_.find(
       how, keys.wrong, [&](const WrongKeys& wrong) { refuse(batch->keys, keys, wrong); }, batch);
 }
@@ -109,7 +142,7 @@ void LayerOnDevice::pool(const DeviceBatch& batch, const std::vector<float*>& po
 // --- backward ------------------------------------------------------------------------------------
 
 DeviceBatch& LayerOnDevice::batch_of(int64_t ticket) {
-  DeviceBatch* const before = find_batch(ticket);
+  DeviceBatch* const before = find_batch(here_.work(), call_, ticket);
   DeviceBatch* batch = before;
   if (before == nullptr || !before->holds()) {
     batch = &own_batch();
@@ -118,17 +151,6 @@ DeviceBatch& LayerOnDevice::batch_of(int64_t ticket) {
   }
   if (before != nullptr) before->spent = true;
   return *batch;
-}
-
-// The batch of a forward pass, if its keys still have the same rows, in whatever tier.
-DeviceBatch* LayerOnDevice::find_batch(int64_t ticket) {
-  if (ticket == 0) return nullptr;
-  const KeyPlaces wanted = KeyPlaces::of(call_);
-  for (DeviceBatch& batch : here_.work().batches) {
-    if (batch.ticket != ticket || batch.tables != call_.tables) continue;
-    return batch.keys == wanted && batch.holds_in_host() ? &batch : nullptr;
-  }
-  return nullptr;
 }
 
 // A key that had no row in the forward pass gets no gradient, even if it has a row now.
@@ -230,13 +252,13 @@ void device_backward(const LayerCall& call, const std::vector<const float*>& gra
 
 int64_t device_forward_local(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                              size_t* missing, DeviceStream stream) {
-  LayerOnDevice layer(call, stream);
+  LayerOnDevice layer(call, DeviceWork::kLookUp, stream);
   return step_forward(layer, insert, pooled, missing);
 }
 
 void device_backward_local(const LayerCall& call, const std::vector<const float*>& gradients,
                            const BackwardOptions& options, DeviceStream stream) {
-  LayerOnDevice layer(call, stream);
+  LayerOnDevice layer(call, work_of(call, options), stream);
   step_backward(layer, gradients, options);
 }
 

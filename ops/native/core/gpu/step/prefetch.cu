@@ -13,8 +13,6 @@ namespace {
 // Distinct keys looked up while the table's lock is held once: about a millisecond when all rows
 // come in.
 constexpr size_t kPieceKeys = 4096;
-// How often the planner yields to a step that came while it waited for the previous one.
-constexpr int kMostWaits = 4;
 
 // Work on the stream waits for earlier users of the slots; later users wait for it.
 class InOrder {
@@ -95,26 +93,9 @@ void DevicePrefetch::bring_in(const std::vector<int64_t>& keys) {
   }
   for (size_t first = 0; first < unique_.size(); first += piece_keys()) {
     if (queue_.stopping()) return;
-    const auto lock = lock_beside_steps();
+    const auto lock = tier_->lock_when_idle(stream_.get(), &idle_);
     if (voided_ != voided) return;
     look_up(window, first, std::min(unique_.size(), first + piece_keys()));
-  }
-}
-
-std::unique_lock<std::shared_mutex> DevicePrefetch::lock_beside_steps() {
-  // Waits for the work of steps without holding the lock, so that the lock is held only for the
-  // piece.
-  for (int waits = 0;; ++waits) {
-    uint64_t uses;
-    {
-      const auto lock = table_->lock_beside_steps();
-      uses = tier_->uses();
-      tier_->begin(stream_.get());
-      idle_.record(stream_.get());
-    }
-    idle_.wait();
-    auto lock = table_->lock_beside_steps();
-    if (tier_->uses() == uses || waits == kMostWaits) return lock;
   }
 }
 

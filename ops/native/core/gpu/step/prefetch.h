@@ -54,7 +54,6 @@ class DevicePrefetch {
   struct Answer;
 
   void bring_in(const std::vector<int64_t>& keys);
-  std::unique_lock<std::shared_mutex> lock_beside_steps();
   size_t piece_keys() const;
   // Looks up the window's distinct keys [first, last), in the table's lock.
   void look_up(Window* window, size_t first, size_t last);

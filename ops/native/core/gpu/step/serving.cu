@@ -108,11 +108,14 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
         if (what == ServingUpdate::kWrite) continue;
         way = way_for_new(set, now, lane);
       }
+      // Both fences come after a barrier, since a fence orders only what its thread did or knew of
+      // before. Here each lane knows the odd version and then fences, so a reader that sees any of
+      // its later writes sees the odd version, too. At the end lane 0 knows the writes of all
+      // lanes and then releases the even version, so a reader that acquires it sees all of them.
       const uint32_t version = set.version;
       __syncwarp();
       if (lane == 0) store_relaxed(&set.version, version + 1);
       __syncwarp();
-      // In all lanes: a reader that sees their later writes also sees the odd version.
       __threadfence();
       if (what == ServingUpdate::kRemove) {
         if (lane == 0) store_relaxed(&set.tags[way], uint8_t{0});
@@ -127,9 +130,8 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
           store_relaxed(&set.used_at[way], now);
         }
       }
-      __threadfence();
       __syncwarp();
-      if (lane == 0) store_relaxed(&set.version, version + 2);
+      if (lane == 0) store_release(&set.version, version + 2);
       __syncwarp();
     }
   }

@@ -2,6 +2,8 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <optional>
+#include <thread>
 
 #include "core/gpu/kernels/device_code.h"
 #include "core/gpu/kernels/sets.h"
@@ -20,6 +22,11 @@ constexpr size_t kPieceSlots = size_t{1} << 16;
 // Keys passed to device_cache_expect together.
 constexpr size_t kPieceKeys = size_t{1} << 16;
 constexpr uint64_t kNoUpdates[2] = {0, 0};
+// Threads that write all rows back: one for this many bytes of slots, and at most so many.
+constexpr size_t kSettlerBytes = size_t{64} << 20;
+constexpr size_t kMostSettlers = 8;
+// How often a wait for the slots starts again because a step came meanwhile.
+constexpr int kMostWaits = 4;
 
 // The GPU of the table's options.
 int present_device(const Table& table) {
@@ -136,6 +143,7 @@ size_t GpuTier::bytes() const {
   for (const Chunk& chunk : out_) total += chunk.device.bytes();
   if (ahead_ != nullptr) total += ahead_->bytes();
   if (rank_work != nullptr) total += rank_work->bytes;
+  total += keys_pool.bytes();
   return total + (workspace == nullptr ? 0 : workspace->bytes());
 }
 
@@ -271,35 +279,79 @@ void GpuTier::finish(Chunk& chunk, const Executor& executor) {
   chunk.rows = 0;
 }
 
+Executor GpuTier::settlers() {
+  if (threads_ == nullptr) {
+    const size_t most = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostSettlers);
+    const size_t wanted = table_->options().cache.settle_threads;
+    threads_ = std::make_unique<Threads>(
+        wanted != 0 ? wanted : std::min(most, slots() * stride() / kSettlerBytes + 1));
+  }
+  return Executor(threads_->executor());
+}
+
 size_t GpuTier::settle() {
   const OnDevice here(device_);
-  const Executor executor;
+  const Executor executor = settlers();
   finish(executor);
-  const DeviceStream stream = out_stream_.get();
-  begin(stream);
   for (size_t first = 0; first < slots(); first += kPieceSlots) {
-    const size_t piece = std::min(kPieceSlots, slots() - first);
-    const size_t wanted = device_cache_dirty_scratch(piece);
-    std::byte* scratch = nullptr;
-    const DeviceDirty dirty = take_from(scratch_, [&](DeviceArena& arena) {
-      scratch = arena.take<std::byte>(wanted);
-      return DeviceDirty::take(arena, piece);
-    });
-    pinned_.reserve((piece + 1) * sizeof(uint32_t));
-    auto* const answer = reinterpret_cast<uint32_t*>(pinned_.data());
-    // All memory is there before the first row is called clean.
-    reserve_out(piece);
-    change_slots([&] {
-      device_cache_dirty(cache_, first, piece, dirty, scratch, wanted, stream);
-      copy_async(answer, dirty.count, 1, stream);
-      copy_async(answer + 1, dirty.places, piece, stream);
-      ready_.record(stream);
-      ready_.wait();
-      send_back({dirty.lines, nullptr, 0}, answer + 1, *answer, executor, stream);
-    });
+    settle_slots(first, std::min(kPieceSlots, slots() - first), executor);
   }
   finish(executor);
   return take_written_back();
+}
+
+void GpuTier::settle_ahead() {
+  const size_t piece = std::min(kPieceSlots, 4 * chunk_rows());
+  const OnDevice here(device_);
+  std::optional<OwnStream> stream;
+  std::optional<DeviceEvent> idle;
+  for (size_t first = 0; first < slots(); first += piece) {
+    {
+      const std::shared_lock lock(table_->mutex());
+      if (!table_->unsettled()) return;
+    }
+    if (!stream.has_value()) stream.emplace(), idle.emplace();
+    const auto lock = lock_when_idle(stream->get(), &*idle);
+    const Executor executor = settlers();
+    settle_slots(first, std::min(piece, slots() - first), executor);
+    finish(executor);
+    table_->note_settled(take_written_back());
+  }
+}
+
+void GpuTier::settle_slots(size_t first, size_t count, const Executor& executor) {
+  const DeviceStream stream = out_stream_.get();
+  begin(stream);
+  const size_t wanted = device_cache_dirty_scratch(count);
+  std::byte* scratch = nullptr;
+  const DeviceDirty dirty = take_from(scratch_, [&](DeviceArena& arena) {
+    scratch = arena.take<std::byte>(wanted);
+    return DeviceDirty::take(arena, count);
+  });
+  pinned_.reserve((count + 1) * sizeof(uint32_t));
+  auto* const answer = reinterpret_cast<uint32_t*>(pinned_.data());
+  // All memory is there before the first row is called clean.
+  reserve_out(count);
+  change_slots([&] {
+    device_cache_dirty(cache_, first, count, dirty, scratch, wanted, stream);
+    copy_async(answer, dirty.count, 1, stream);
+    copy_async(answer + 1, dirty.places, count, stream);
+    ready_.record(stream);
+    ready_.wait();
+    send_back({dirty.lines, nullptr, 0}, answer + 1, *answer, executor, stream);
+  });
+}
+
+std::unique_lock<std::shared_mutex> GpuTier::lock_when_idle(DeviceStream stream,
+                                                            DeviceEvent* idle) {
+  for (int waits = 0;; ++waits) {
+    const uint64_t used = uses();
+    hold(stream);
+    idle->record(stream);
+    idle->wait();
+    auto lock = table_->lock_beside_steps();
+    if (uses() == used || waits == kMostWaits) return lock;
+  }
 }
 
 void GpuTier::clear() {

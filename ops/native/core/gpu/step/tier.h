@@ -10,14 +10,19 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 #include "core/base/executor.h"
+#include "core/base/threads.h"
 #include "core/gpu/kernels/cache.h"
 #include "core/gpu/kernels/lines.h"
 #include "core/gpu/kernels/runtime.h"
+#include "core/gpu/step/keys_ahead.h"
 #include "core/gpu/step/prefetch.h"
 #include "core/table/device_tier.h"
 #include "core/table/row_cache.h"
@@ -37,6 +42,7 @@ class GpuTier final : public DeviceTier {
   size_t slots() const override { return cache_.slots(); }
   size_t bytes() const override;
   size_t settle() override;
+  void settle_ahead() override;
   void clear() override;
   void read_headers(const int64_t* keys, size_t count, RowHeader* headers) override;
   void drop(const int64_t* keys, size_t count) override;
@@ -53,15 +59,17 @@ class GpuTier final : public DeviceTier {
   const float* corrections() const { return corrections_; }        // on the device
   uint64_t* update_counts() const { return update_counts_; }       // (2) on the device
   size_t stride() const { return cache_.stride; }
-  // begin: the stream's later work waits for all earlier users of the slots. end: later users wait
-  // for the stream; it never fails. begin fails with DataLoss once rows were lost.
+  // hold: the stream's later work waits for all earlier users of the slots; without the lock, too.
+  // begin: as hold, in the lock; fails with DataLoss once rows were lost. end: later users wait for
+  // the stream; it never fails.
+  void hold(DeviceStream stream) { used_.hold(stream); }
   void begin(DeviceStream stream) {
     refuse_if_lost();
-    used_.hold(stream);
+    hold(stream);
   }
   void end(DeviceStream stream) noexcept {
-    ++uses_;
     used_.record_or_wait(stream);
+    ++uses_;
   }
   // Runs change(), which leaves slots that are wrong if it fails. Then the rows are lost.
   template <typename Change>
@@ -74,7 +82,10 @@ class GpuTier final : public DeviceTier {
     }
   }
   void lose_rows(const char* why) noexcept;
-  // How often the slots were used.
+  // The table's lock, when no step waits for it and the device has done what others do with the
+  // slots. So it is held only for what the caller does. stream, idle: for the wait.
+  std::unique_lock<std::shared_mutex> lock_when_idle(DeviceStream stream, DeviceEvent* idle);
+  // How often the slots were used; without the lock, too.
   uint64_t uses() const { return uses_; }
   // Rows that are copied together, either way.
   size_t chunk_rows() const;
@@ -99,6 +110,8 @@ class GpuTier final : public DeviceTier {
 
   // Memory and passes of the layer whose first table this is.
   std::unique_ptr<DeviceWorkspace> workspace;
+  // Its keys before it has the lock.
+  DeviceKeysPool keys_pool;
   // The same for what is dispatched to other ranks; null without ranks.
   std::unique_ptr<DeviceRankWork> rank_work;
 
@@ -120,6 +133,9 @@ class GpuTier final : public DeviceTier {
   };
   void refuse_if_lost() const;
   size_t staging_bytes(size_t rows) const { return std::min(rows, chunk_rows()) * stride(); }
+  Executor settlers();
+  // Writes the dirty rows among slots [first, first + count) back, but for those in chunks.
+  void settle_slots(size_t first, size_t count, const Executor& executor);
   void stage(const Executor& executor);
   void scatter(std::byte* const* targets, DeviceStream stream);
   void finish(Chunk& chunk, const Executor& executor);
@@ -133,9 +149,10 @@ class GpuTier final : public DeviceTier {
   std::byte* default_line_ = nullptr;
   float* corrections_ = nullptr;
   uint64_t* update_counts_ = nullptr;
+  std::unique_ptr<Threads> threads_;  // of settlers; null before the first
   OwnStream in_stream_, out_stream_;
   DeviceEvent used_, ready_;
-  uint64_t uses_ = 0;
+  std::atomic<uint64_t> uses_{0};
   char lost_[256] = "";  // why rows were lost; "": none were
 
   Chunk in_[2], out_[2];

@@ -12,29 +12,36 @@
 
 namespace hotrow {
 
-// The lookup of a batch. N keys of all features, grouped by table.
-struct DeviceBatch {
+// The distinct keys of a batch. N keys of all features, grouped by table.
+struct DeviceBatchKeys {
+  KeyPlaces keys;         // of the keys of all features
+  DeviceUnique unique;    // on the device
+  DeviceLookups counted;  // on the device; null where each key is one lookup
+  DeviceProbed probed;    // on the device: room for their rows
+  DeviceBlock memory, counted_memory;
+
+  size_t count() const { return keys.count(); }
+  size_t bytes() const { return memory.bytes() + counted_memory.bytes(); }
+  // (U) lookups of the distinct keys, on the device.
+  uint32_t* counts() const { return counted.counts == nullptr ? unique.counts : counted.counts; }
+};
+
+// The lookup of a batch.
+struct DeviceBatch : DeviceBatchKeys {
   int64_t ticket = 0;  // 0: of no pass
   std::vector<Table*> tables;
   bool spent = true;                     // its backward pass has run
   std::vector<uint64_t> epochs;          // (T)
   std::vector<uint64_t> host_epochs;     // (T)
-  KeyPlaces keys;                        // of the keys of all features
   std::vector<uint32_t> distinct_first;  // (T + 1) distinct keys before each table
-  DeviceUnique unique;                   // on the device
-  DeviceLookups counted;                 // on the device; null where each key is one lookup
-  DeviceProbed probed;                   // on the device
   DeviceBypass bypass;
   std::vector<uint32_t> bypass_places;  // (B)
   std::vector<uint32_t> bypass_first;   // (T + 1)
   std::vector<uint64_t> lookups;        // (T) keys that have a row
   size_t absent = 0;                    // distinct keys that have none
-  DeviceBlock memory, bypass_memory, counted_memory;
+  DeviceBlock bypass_memory;
 
-  size_t count() const { return keys.count(); }
-  size_t bytes() const { return memory.bytes() + bypass_memory.bytes() + counted_memory.bytes(); }
-  // (U) lookups of the distinct keys, on the device.
-  uint32_t* counts() const { return counted.counts == nullptr ? unique.counts : counted.counts; }
+  size_t bytes() const { return DeviceBatchKeys::bytes() + bypass_memory.bytes(); }
   void note_epochs() {
     epochs.clear();
     host_epochs.clear();

@@ -1,4 +1,4 @@
-// The binding's threads, for the host's part of a step.
+// Threads of the core's own, for work that no caller brings threads for.
 #pragma once
 
 #include <condition_variable>
@@ -7,7 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/abi/c_api.h"
+#include "core/base/c_types.h"
+
+namespace hotrow {
 
 // A pool of `count` threads, the caller's included. One call at a time uses it; concurrent calls
 // run on their own thread alone.
@@ -76,3 +78,5 @@ class Threads {
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };
+
+}  // namespace hotrow

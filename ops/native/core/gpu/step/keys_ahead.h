@@ -1,0 +1,63 @@
+// The distinct keys of a layer's call, found before the call takes its tables' locks. So no lock is
+// held while the device does what else is on the caller's stream, and prefetching goes on.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/gpu/kernels/runtime.h"
+#include "core/gpu/step/call_keys.h"
+#include "core/gpu/step/workspace.h"
+
+namespace hotrow {
+
+// Writes keys->unique. in.tables may be tables + 1: the keys of the last belong to no table.
+void make_distinct(const DeviceKeys& in, size_t tables, DeviceBatchKeys* keys, DeviceBlock* scratch,
+                   DeviceStream stream);
+
+// Collects the keys of a call into `described`, and writes all of `keys`.
+CallKeys find_distinct(const LayerCall& call, DeviceBatchKeys* keys, DeviceBlock* described,
+                       DeviceBlock* scratch, DeviceStream stream);
+
+// Memory for the calls of a layer, in its first table's tier.
+class DeviceKeysPool {
+ public:
+  size_t bytes() const;
+
+ private:
+  friend class DeviceKeysAhead;
+  struct Room {
+    DeviceBatchKeys keys;
+    DeviceBlock described, scratch;
+    DeviceEvent used;  // by the last call
+
+    size_t bytes() const;
+  };
+  std::unique_ptr<Room> take();
+  void give_back(std::unique_ptr<Room> room);
+
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Room>> free_;
+};
+
+class DeviceKeysAhead {
+ public:
+  // Puts the work on the stream; does not wait. Fails as tiers_on_one_gpu and find_distinct.
+  DeviceKeysAhead(const LayerCall& call, DeviceStream stream);
+  ~DeviceKeysAhead();
+  DeviceKeysAhead(const DeviceKeysAhead&) = delete;
+
+  // Gives the keys to a batch, once, in exchange for the memory of its own. What is returned lives
+  // as long as this.
+  CallKeys give_to(DeviceBatchKeys* batch);
+
+ private:
+  DeviceKeysPool* pool_;
+  const OnDevice here_;
+  const DeviceStream stream_;
+  std::unique_ptr<DeviceKeysPool::Room> room_;
+  CallKeys collected_;
+};
+
+}  // namespace hotrow

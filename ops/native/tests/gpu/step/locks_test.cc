@@ -1,0 +1,125 @@
+// No call holds its tables' locks while the device does what else is on the call's stream. On a GPU
+// nothing holds a stream, so the tests are for the emulator.
+#if defined(HOTROW_SIMT)
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <future>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "tests/gpu/prefetched_pair.h"
+
+namespace hotrow {
+namespace {
+
+// Whether `other` ends while `step` waits for work on the stream that the device does not do now.
+template <typename Step, typename Other>
+bool ends_beside(const Stream& stream, Step&& step, Other&& other) {
+  std::optional<simt::HeldStream> held(stream.get());
+  auto stepped = std::async(std::launch::async, step);
+  while (simt::blocked_threads() == 0) std::this_thread::yield();
+  auto ended = std::async(std::launch::async, other);
+  // Only what never ends takes so long.
+  const bool beside = ended.wait_for(std::chrono::seconds(30)) == std::future_status::ready;
+  held.reset();
+  stepped.get();
+  ended.get();
+  return beside;
+}
+
+// Whether a window comes in while `step` waits for its inputs.
+template <typename Step>
+bool comes_in_beside(Pair& pair, Step&& step) {
+  pair.stream.wait();
+  return ends_beside(pair.stream, step, [&] { ahead_and_wait(pair.table(), range(1000, 200)); });
+}
+
+// A pair with rows, after windows as large as the next ones.
+struct Ready : Pair {
+  Ready() : Pair(kind_of(512)) {
+    train(range(0, 2000));
+    for (int64_t w = 0; w < 3; ++w) ahead_and_wait(table(), range(w * 300, 300));
+    train(range(1500, 400));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("device locks: a window comes in while a forward pass waits for its inputs") {
+  Ready pair;
+  CHECK(comes_in_beside(pair, [&] { pair.train(range(1500, 300)); }));
+  pair.check();
+}
+
+TEST_CASE("device locks: a window comes in while a backward pass looks its rows up again") {
+  Ready pair;
+  const std::vector<Input> in = pair.inputs(range(1500, 300));
+  HostSide host(pair.plain, in, Executor());
+  DeviceSide device(pair.tiered, in, Executor(), pair.stream);
+  const int64_t host_ticket = host.forward(true), ticket = device.forward(true);
+  // Rows move, and so the pass has lost its own.
+  ahead_and_wait(pair.table(), range(300, 300));
+  CHECK(comes_in_beside(pair, [&] { device.backward(now(ticket)); }));
+  host.backward(now(host_ticket));
+  pair.check();
+}
+
+TEST_CASE("device locks: a window comes in while a backward pass waits to send its rows back") {
+  Ready pair;
+  // They are too many for the cache: most are beside it, and fill more than two chunks.
+  const std::vector<Input> in = pair.inputs(range(0, 1500));
+  HostSide host(pair.plain, in, Executor());
+  DeviceSide device(pair.tiered, in, Executor(), pair.stream);
+  const int64_t host_ticket = host.forward(true), ticket = device.forward(true);
+  CHECK(comes_in_beside(pair, [&] { device.backward(now(ticket)); }));
+  host.backward(now(host_ticket));
+  pair.check();
+}
+
+TEST_CASE("device locks: a window comes in while a commit waits for its gradients") {
+  Ready pair;
+  const std::vector<Input> in = pair.inputs(range(1500, 300));
+  HostSide host(pair.plain, in, Executor());
+  DeviceSide device(pair.tiered, in, Executor(), pair.stream);
+  std::vector<float> commit_token(GradientPasses::kSlots, 0.0f);
+  const auto accumulate = [&](const Tables& tables, auto& side) {
+    BackwardOptions options = now(side.forward(true));
+    options.what = Backward::kAccumulate;
+    options.slot = tables.all[0]->passes.next_slot();
+    side.backward(options);
+    commit_token[options.slot] = GradientPasses::kUnit;
+  };
+  accumulate(pair.plain, host);
+  commit(pair.plain.all, commit_token.data(), nullptr, 0.0f, Executor());
+  accumulate(pair.tiered, device);
+  CHECK(comes_in_beside(pair, [&] {
+    device_commit(pair.tiered.all, commit_token.data(), nullptr, 0.0f, Executor(),
+                  pair.stream.get());
+  }));
+  pair.check();
+}
+
+TEST_CASE("device locks: a table is read while its rows are written back, after a step's work") {
+  Pair pair(kind_of(6000));
+  pair.train(range(0, 2000));
+  const std::vector<Input> in = pair.inputs(range(1500, 300));
+  HostSide host(pair.plain, in, Executor());
+  DeviceSide device(pair.tiered, in, Executor(), pair.stream);
+  const int64_t host_ticket = host.forward(true), ticket = device.forward(true);
+  host.backward(now(host_ticket));
+  pair.stream.wait();
+  uint64_t digest[2];
+  CHECK(ends_beside(
+      pair.stream,
+      [&] {
+        device.backward(now(ticket));
+        pair.table().digest(false, digest);
+      },
+      [&] { CHECK(pair.table().step() > 0); }));
+  pair.check();
+}
+
+}  // namespace hotrow
+#endif
