@@ -1,12 +1,11 @@
 // Calls of CUDA that fail: their error is the caller's, and no later launch's.
-#include "core/gpu/kernels/runtime.h"
-
 #include <doctest/doctest.h>
 
 #include <thread>
 #include <vector>
 
 #include "core/gpu/kernels/lines.h"
+#include "core/gpu/kernels/runtime.h"
 #include "tests/error_code.h"
 #include "tests/gpu/device_array.h"
 

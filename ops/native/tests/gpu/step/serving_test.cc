@@ -167,8 +167,8 @@ class OnOwnStream {
     for (size_t i = 0; i < keys.size(); ++i) host_rows_[i] = row_of(keys[i], clock);
     copy_async(rows_, host_rows_, keys.size(), stream_.get());
     device_serving_update(cache_->cache, what, keys_, keys.size(), 1, cache_->ticket_of(what),
-                          reinterpret_cast<std::byte*>(rows_), sizeof(Row), scratch_, scratch_bytes_,
-                          stream_.get());
+                          reinterpret_cast<std::byte*>(rows_), sizeof(Row), scratch_,
+                          scratch_bytes_, stream_.get());
     must(cudaStreamSynchronize(stream_.get()));
   }
   // visit(i, row) for each key that was found. Returns how many were busy.
