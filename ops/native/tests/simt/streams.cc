@@ -66,6 +66,7 @@ class Device {
   size_t allocations = 0, device_allocations = 0;
   std::map<void*, size_t> blocks;  // their bytes
   std::set<const void*> registered;
+  simt::Counts counts;
   // Calls that a test makes fail.
   unsigned failing = 0;
   size_t calls = 0, first = 0, every = 0, failed = 0;
@@ -227,9 +228,17 @@ cudaError_t put(cudaStream_t stream, Work work) {
   return cudaSuccess;
 }
 
+// Counts a call, which copies so many bytes.
+void count(size_t simt::Counts::* calls, size_t bytes = 0) {
+  std::lock_guard lock(device().mutex);
+  ++(device().counts.*calls);
+  device().counts.copied_bytes += bytes;
+}
+
 // A wait of the calling thread.
 template <typename Wait>
 cudaError_t waited(Wait&& wait) {
+  count(&simt::Counts::waits);
   if (device().must_fail(simt::kWaits)) return fails(cudaErrorUnknown);
   wait();
   return cudaSuccess;
@@ -256,6 +265,7 @@ size_t Failures::count() const {
 }
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {
+  count(&Counts::launches);
   (void)put(stream, {std::move(work), nullptr, nullptr, nullptr, nullptr, 0});
 }
 size_t waiting() { return device().waiting(); }
@@ -263,6 +273,10 @@ size_t blocked_threads() { return device().blocked(); }
 HeldStream::HeldStream(cudaStream_t stream) : stream_(stream) { device().set_held(stream, true); }
 HeldStream::~HeldStream() { device().set_held(stream_, false); }
 size_t allocations() { return device().allocations; }
+Counts counts() {
+  std::lock_guard lock(device().mutex);
+  return device().counts;
+}
 
 }  // namespace simt
 
@@ -329,6 +343,7 @@ cudaError_t cudaMemsetAsync(void* at, int byte, size_t bytes, cudaStream_t strea
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
+  count(&simt::Counts::copies, bytes);
   return put(stream, {[=] { std::memcpy(to, from, bytes); }, nullptr, nullptr,
                       static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes});
 }
@@ -355,6 +370,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   });
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  count(&simt::Counts::stream_waits);
   if (device().must_fail(simt::kEnqueued)) return fails(cudaErrorUnknown);
   device().hold(stream, event);
   return cudaSuccess;
@@ -371,6 +387,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream != nullptr && stream->device != event->device) die("an event of another device");
+  count(&simt::Counts::records);
   if (device().must_fail(simt::kEnqueued)) return fails(cudaErrorUnknown);
   device().record(event, stream);
   return cudaSuccess;

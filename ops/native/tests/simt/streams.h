@@ -73,6 +73,21 @@ class HeldStream {
 // How often device memory was allocated.
 size_t allocations();
 
+// Calls since the start of the process.
+struct Counts {
+  size_t launches = 0;  // of kernels; a scan or a sort is one
+  size_t copies = 0, copied_bytes = 0;
+  size_t records = 0;       // of events
+  size_t stream_waits = 0;  // of streams for events
+  size_t waits = 0;         // of threads: for an event, a stream or the device
+};
+Counts counts();
+inline Counts operator-(const Counts& a, const Counts& b) {
+  return {a.launches - b.launches,         a.copies - b.copies,
+          a.copied_bytes - b.copied_bytes, a.records - b.records,
+          a.stream_waits - b.stream_waits, a.waits - b.waits};
+}
+
 }  // namespace simt
 
 // How often cudaMalloc allocated device memory; for programs that load the emulator.

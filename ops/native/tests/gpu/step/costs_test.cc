@@ -1,0 +1,86 @@
+// What a step asks of the device: a change that adds a launch, a copy or a wait shows here.
+#if defined(HOTROW_SIMT)
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/gpu/layer_sides.h"
+
+namespace hotrow {
+namespace {
+
+constexpr size_t kKeys = 500;
+
+// kKeys distinct keys from `first` on for each table, each a sample.
+std::vector<Input> plain_inputs(size_t tables, size_t width, int64_t first) {
+  std::vector<Input> inputs(tables);
+  for (size_t t = 0; t < tables; ++t) {
+    inputs[t].table = t;
+    inputs[t].samples = kKeys;
+    for (size_t i = 0; i < kKeys; ++i) inputs[t].keys.push_back(first + static_cast<int64_t>(i));
+    inputs[t].gradients.assign(kKeys * width, 0.5f);
+  }
+  return inputs;
+}
+
+struct Costs {
+  simt::Counts forward, backward;
+};
+
+Costs costs_of(const Tables& tables, const std::vector<Input>& inputs, const Stream& stream) {
+  DeviceSide side(tables, inputs, Executor(), stream);
+  stream.wait();
+  const simt::Counts before = simt::counts();
+  const int64_t ticket = side.forward(true);
+  const simt::Counts between = simt::counts();
+  side.backward(now(ticket));
+  return {between - before, simt::counts() - between};
+}
+
+void check(const simt::Counts& costs, const simt::Counts& expected) {
+  CHECK(costs.launches == expected.launches);
+  CHECK(costs.copies == expected.copies);
+  CHECK(costs.copied_bytes == expected.copied_bytes);
+  CHECK(costs.records == expected.records);
+  CHECK(costs.stream_waits == expected.stream_waits);
+  CHECK(costs.waits == expected.waits);
+}
+
+}  // namespace
+
+TEST_CASE("device costs: of a step whose rows are cached, and of one whose rows come in") {
+  // Launches of a step with all rows cached are as many for any number of tables. Rows that come in
+  // cost copies, events and waits for each table.
+  struct Expected {
+    size_t tables;
+    Costs cached, missing;
+  };
+  const simt::Counts one_backward{10, 0, 0, 1, 1, 0}, eight_backward{10, 0, 0, 8, 8, 0};
+  for (const Expected& expected :
+       {Expected{
+            1, {{19, 5, 6024, 4, 3, 2}, one_backward}, {{28, 12, 52044, 7, 4, 5}, one_backward}},
+        Expected{8,
+                 {{19, 5, 48080, 11, 17, 2}, eight_backward},
+                 {{35, 19, 416184, 28, 25, 19}, eight_backward}}}) {
+    CAPTURE(expected.tables);
+    Kind kind;
+    kind.width = 8;
+    kind.cache_rows = 4 * kKeys;
+    kind.staging_bytes = 1 << 20;  // one chunk
+    Tables tables(std::vector<Kind>(expected.tables, kind), true);
+    const Stream stream;
+    const std::vector<Input> first = plain_inputs(expected.tables, kind.width, 0);
+    const std::vector<Input> second = plain_inputs(expected.tables, kind.width, 10'000);
+    for (int i = 0; i < 3; ++i) costs_of(tables, first, stream);  // memory is there now
+    const Costs cached = costs_of(tables, first, stream);
+    check(cached.forward, expected.cached.forward);
+    check(cached.backward, expected.cached.backward);
+    const Costs missing = costs_of(tables, second, stream);
+    check(missing.forward, expected.missing.forward);
+    check(missing.backward, expected.missing.backward);
+  }
+}
+
+}  // namespace hotrow
+#endif
