@@ -152,13 +152,19 @@ size_t GpuTier::chunk_rows() const {
 }
 
 void GpuTier::reserve(size_t rows) {
-  reserve_out(rows);
+  finish(Executor());
+  reserve_out(rows, Executor());
   for (Chunk& chunk : in_) chunk.reserve(staging_bytes(rows), staging_bytes(chunk_rows()));
 }
 
-void GpuTier::reserve_out(size_t rows) {
-  finish(Executor());
-  for (Chunk& chunk : out_) chunk.reserve(staging_bytes(rows), staging_bytes(chunk_rows()));
+void GpuTier::reserve_out(size_t rows, const Executor& executor) {
+  const size_t bytes = staging_bytes(rows);
+  const bool grows = std::any_of(out_, out_ + 2, [&](const Chunk& chunk) {
+    return chunk.pinned.bytes() < bytes || chunk.device.bytes() < bytes;
+  });
+  if (!grows) return;
+  finish(executor);
+  for (Chunk& chunk : out_) chunk.reserve(bytes, staging_bytes(chunk_rows()));
 }
 
 // --- rows that were lost -------------------------------------------------------------------------
@@ -331,7 +337,7 @@ void GpuTier::settle_slots(size_t first, size_t count, const Executor& executor)
   pinned_.reserve((count + 1) * sizeof(uint32_t));
   auto* const answer = reinterpret_cast<uint32_t*>(pinned_.data());
   // All memory is there before the first row is called clean.
-  reserve_out(count);
+  reserve_out(count, executor);
   change_slots([&] {
     device_cache_dirty(cache_, first, count, dirty, scratch, wanted, stream);
     copy_async(answer, dirty.count, 1, stream);

@@ -91,8 +91,8 @@ class GpuTier final : public DeviceTier {
   size_t chunk_rows() const;
   // Allocates the staging memory for `rows` rows; finishes the rows on their way out.
   void reserve(size_t rows);
-  // The same only for rows that go out.
-  void reserve_out(size_t rows);
+  // The same only for rows that go out; finishes them only if there must be more memory.
+  void reserve_out(size_t rows, const Executor& executor);
 
   // Rows come in, first step: takes their lines in the host tier, (count), null: none. The lines
   // must not change until end_bring_in; some of them are copied at once. Voids an earlier call that
