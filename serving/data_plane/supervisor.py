@@ -92,6 +92,7 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log_format: str) 
                     os.kill(process, signal.SIGTERM)
 
         stopping = StopSignal(pass_on)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it wakes `_wait_for`
         crashes = 0
         while True:
             started = time.monotonic()
@@ -101,7 +102,7 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log_format: str) 
             running[:] = [process.pid]
             if stopping.is_set():
                 process.terminate()
-            code = _wait_for(process)
+            code = _wait_for(process, stopping)
             running.clear()
             crashed = code != 0 and supervision.is_resumed()
             if stopping.is_set() or not crashed:
@@ -119,11 +120,13 @@ def supervise(command: Callable[[Supervision], Sequence[str]], log_format: str) 
                 return 0
 
 
-def _wait_for(process: subprocess.Popen[bytes]) -> int:
+def _wait_for(process: subprocess.Popen[bytes], stopping: StopSignal) -> int:
     """Returns a process's exit code; reaps other children that end meanwhile."""
     while True:
-        pid, status = os.wait()
-        if pid == process.pid:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            stopping.wait_for_any()
+        elif pid == process.pid:
             process.returncode = os.waitstatus_to_exitcode(status)
             return process.returncode
 

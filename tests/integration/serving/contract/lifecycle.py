@@ -70,6 +70,8 @@ ROWS = (
         "test_process.py::test_requests_over_rest_and_grpc_have_one_time_to_end",
         "test_process.py::test_a_signal_ends_the_wait_for_a_version",
         "data_plane/test_stop_signal.py::test_a_signal_at_any_moment_of_the_wait_ends_it",
+        "data_plane/test_stop_signal.py"
+        "::test_a_signal_that_interrupts_no_call_of_the_main_thread_ends_the_wait",
         "data_plane/test_stop_signal.py::test_it_waits_for_both_signals_and_calls_with_the_number",
     ),
     kept(

@@ -52,6 +52,26 @@ def test_a_signal_at_any_moment_of_the_wait_ends_it() -> None:
     assert int(_run(_PROGRAM)) > 10
 
 
+def test_a_signal_that_interrupts_no_call_of_the_main_thread_ends_the_wait() -> None:
+    """It arrives in another thread, as one just before the call would."""
+    program = """
+import signal, threading
+from hotrow.serving.data_plane.stop_signal import StopSignal
+
+stop = StopSignal(lambda number: None)
+
+
+def arrive():
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+
+threading.Timer(0.2, arrive).start()
+assert stop.wait()
+print("done")
+"""
+    assert _run(program) == "done\n"
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_it_waits_for_both_signals_and_calls_with_the_number(name: str) -> None:
     program = f"""
