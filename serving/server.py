@@ -28,7 +28,8 @@ from hotrow.serving.data_plane.supervisor import Supervision
 from hotrow.serving.lifecycle.config_file import ConfigFilePolling, initial_config
 from hotrow.serving.lifecycle.limited_threads import LimitedThreads
 from hotrow.serving.lifecycle.load_memory import LoadMemory
-from hotrow.serving.lifecycle.model_lifecycle import LoadPolicy, Lost, ModelLifecycle
+from hotrow.serving.lifecycle.load_policy import LoadPolicy
+from hotrow.serving.lifecycle.model_lifecycle import Lost, ModelLifecycle
 from hotrow.serving.lifecycle.model_service import ModelServer, check_nothing
 from hotrow.serving.lifecycle.route_table import RouteTable
 from hotrow.serving.lifecycle.servable import Servable

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from hotrow.serving.data_plane.executable import ServerEndedError
 from hotrow.serving.lifecycle.availability import (
     Candidate,
     Stage,
@@ -26,15 +25,12 @@ from hotrow.serving.lifecycle.availability import (
     version_to_unload,
 )
 from hotrow.serving.lifecycle.limited_threads import LimitedThreads
+from hotrow.serving.lifecycle.load_policy import LoadAttempts, LoadPolicy
 from hotrow.serving.lifecycle.versions import FindVersions
 from hotrow.serving.monitoring.log_line import about
 from hotrow.serving.wire.status import Code, RequestError, as_request_error
 
 _LOG = logging.getLogger(__name__)
-
-# After the store did not answer; doubled each time.
-_STORE_RETRY_SECONDS = 1.0
-_MOST_DOUBLINGS = 20
 
 
 class Closable(Protocol):
@@ -71,23 +67,6 @@ class VersionStatus:
     given_up: bool = field(default=False, compare=False)
 
 
-@dataclass(frozen=True)
-class LoadPolicy:
-    """How often to look for versions and to try to load one.
-
-    Attributes:
-        poll_seconds: time between two polls of the base path; None polls each source once.
-        max_retries: further attempts after the first failed load. An attempt for which the store
-            did not answer does not count, unless this is 0.
-        retry_seconds: time between two attempts; the first ones after the store did not answer
-            follow sooner.
-    """
-
-    poll_seconds: float | None = 1.0
-    max_retries: int = 5
-    retry_seconds: float = 60.0
-
-
 class _Version(Generic[T]):
     """Book-keeping of one version; guarded by the lifecycle's lock."""
 
@@ -98,8 +77,7 @@ class _Version(Generic[T]):
         self.error: RequestError | None = None
         self.servable: T | None = None
         self.busy = False  # a thread loads or unloads it, or is about to
-        self.attempts = 0
-        self.waits_for_store = 0  # attempts in a row for which the store did not answer
+        self.attempts = LoadAttempts()
         self.due = 0.0  # monotonic time of the next attempt to load
         self.aspired = True
         self.lost: RequestError | None = None  # while a load of it ends
@@ -340,31 +318,19 @@ class ModelLifecycle(Generic[T]):
             }
 
     def _record_failure(self, entry: _Version[T], error: RequestError) -> None:
-        policy = self._policy
-        crashed = isinstance(error, ServerEndedError)
-        passes = error.code is Code.UNAVAILABLE and not crashed and policy.max_retries > 0
         with self._changed:
+            failed = entry.attempts.fail(error, self._policy)
+            last = failed.last or not entry.aspired
             entry.error = error
             entry.busy = False
-            if passes:
-                attempt = "attempt not counted"
-                pause = min(_STORE_RETRY_SECONDS * 2**entry.waits_for_store, policy.retry_seconds)
-                entry.waits_for_store = min(entry.waits_for_store + 1, _MOST_DOUBLINGS)
-            else:
-                entry.attempts += 1
-                attempt = f"attempt {entry.attempts} of {policy.max_retries + 1}"
-                # At once after the first crash, which may have another cause than this load.
-                pause = 0.0 if crashed and entry.attempts == 1 else policy.retry_seconds
-                entry.waits_for_store = 0
-            last = entry.attempts > policy.max_retries or not entry.aspired
             entry.state = State.END if last else State.LOADING
-            entry.due = time.monotonic() + pause
+            entry.due = time.monotonic() + failed.pause
             self._changed.notify_all()
-        then = "gave up" if last else f"next in {pause:g} s"
+        then = "gave up" if last else f"next in {failed.pause:g} s"
         reason = " ".join(str(error).split())
         if str(entry.path) not in reason:  # TensorFlow seldom names what it could not read
             reason = f"{entry.path}: {reason}"
-        self._say(logging.ERROR, entry, f"failed to load ({attempt}, {then}): {reason}")
+        self._say(logging.ERROR, entry, f"failed to load ({failed.text}, {then}): {reason}")
 
     def _say(self, level: int, entry: _Version[T], line: str) -> None:
         text = f"{self._name}: version {entry.number} {line}"
@@ -380,7 +346,7 @@ class ModelLifecycle(Generic[T]):
                 entry.state = State.LOADING
                 entry.busy = True
                 servable, entry.servable = entry.servable, None
-                entry.attempts = entry.waits_for_store = 0
+                entry.attempts.forget()
             self._publish(self._routed())
         self._free(entry, servable)
         self._record_failure(entry, error)

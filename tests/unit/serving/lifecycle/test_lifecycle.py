@@ -19,8 +19,8 @@ from unit.serving.lifecycle.versions_on_disk import (
 from waiting import wait_until
 
 from hotrow.errors import DataLossError, UnavailableError
+from hotrow.serving.lifecycle.load_policy import LoadPolicy
 from hotrow.serving.lifecycle.model_lifecycle import (
-    LoadPolicy,
     Lost,
     ModelLifecycle,
     State,

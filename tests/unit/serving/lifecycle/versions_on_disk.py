@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hotrow.serving.lifecycle.limited_threads import LimitedThreads
+from hotrow.serving.lifecycle.load_policy import LoadPolicy
 from hotrow.serving.lifecycle.model_lifecycle import (
-    LoadPolicy,
     Lost,
     ModelLifecycle,
 )
