@@ -1,4 +1,4 @@
-// A table and its device tier: what goes between the two, and what steps are told of it.
+// A table and its device tier: what goes between the two, and what steps learn of it.
 #include <algorithm>
 #include <numeric>
 #include <thread>

@@ -8,18 +8,6 @@
 #include "core/gpu/step/call.h"
 
 namespace hotrow {
-namespace {
-
-// How often a call waits for others that used the slots while it waited.
-constexpr int kMostWaits = 4;
-
-uint64_t uses_of(const std::vector<GpuTier*>& tiers) {
-  uint64_t uses = 0;
-  for (const GpuTier* tier : tiers) uses += tier->uses();
-  return uses;
-}
-
-}  // namespace
 
 // What the host reads back from a lookup.
 struct DeviceCall::Answer {
@@ -76,7 +64,8 @@ DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& execut
   if (work == DeviceWork::kEnqueue) {
     locks_.emplace(tables_, true);
   } else {
-    lock_when_idle();
+    DeviceEvent idle;
+    locks_ = lock_when_idle(tiers_, stream, &idle, [&] { return TableLocks(tables_, true); });
   }
   for (GpuTier* tier : tiers_) caches_.push_back(tier->cache());
   if (tiers_[0]->workspace == nullptr) {
@@ -84,19 +73,6 @@ DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& execut
   }
   work_ = tiers_[0]->workspace.get();
   for (GpuTier* tier : tiers_) tier->begin(stream);
-}
-
-void DeviceCall::lock_when_idle() {
-  DeviceEvent idle;
-  for (int waits = 0;; ++waits) {
-    const uint64_t uses = uses_of(tiers_);
-    for (GpuTier* tier : tiers_) tier->hold(stream_);
-    idle.record(stream_);
-    idle.wait();
-    locks_.emplace(tables_, true);
-    if (uses_of(tiers_) == uses || waits == kMostWaits) return;
-    locks_.reset();
-  }
 }
 
 DeviceCall::~DeviceCall() {

@@ -82,7 +82,6 @@ class DeviceCall {
   struct InsertAnswer;
   struct Incoming;
 
-  void lock_when_idle();
   // Once the rows in slots were found.
   size_t find_missing(Find how, const WrongKeys* wrong,
                       const std::function<void(const WrongKeys&)>& refuse, DeviceBatch* batch);

@@ -25,8 +25,6 @@ constexpr uint64_t kNoUpdates[2] = {0, 0};
 // Threads that write all rows back: one for this many bytes of slots, and at most so many.
 constexpr size_t kSettlerBytes = size_t{64} << 20;
 constexpr size_t kMostSettlers = 8;
-// How often a wait for the slots starts again because a step came meanwhile.
-constexpr int kMostWaits = 4;
 
 // The GPU of the table's options.
 int present_device(const Table& table) {
@@ -350,14 +348,7 @@ void GpuTier::settle_slots(size_t first, size_t count, const Executor& executor)
 
 std::unique_lock<std::shared_mutex> GpuTier::lock_when_idle(DeviceStream stream,
                                                             DeviceEvent* idle) {
-  for (int waits = 0;; ++waits) {
-    const uint64_t used = uses();
-    hold(stream);
-    idle->record(stream);
-    idle->wait();
-    auto lock = table_->lock_beside_steps();
-    if (uses() == used || waits == kMostWaits) return lock;
-  }
+  return hotrow::lock_when_idle({this}, stream, idle, [&] { return table_->lock_beside_steps(); });
 }
 
 void GpuTier::clear() {

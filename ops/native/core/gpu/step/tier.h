@@ -82,8 +82,7 @@ class GpuTier final : public DeviceTier {
     }
   }
   void lose_rows(const char* why) noexcept;
-  // The table's lock, when no step waits for it and the device has done what others do with the
-  // slots. So it is held only for what the caller does. stream, idle: for the wait.
+  // As the function of that name; also waits until no step waits for the lock.
   std::unique_lock<std::shared_mutex> lock_when_idle(DeviceStream stream, DeviceEvent* idle);
   // How often the slots were used; without the lock, too.
   uint64_t uses() const { return uses_; }
@@ -168,5 +167,27 @@ class GpuTier final : public DeviceTier {
 
 // The GPU tier of a table; null when it has none.
 GpuTier* gpu_tier_of(const Table& table);
+
+// Returns lock(), the lock of the tiers' tables, once the device has done what others do with the
+// slots. So it is held only for what the caller does. stream, idle: for the wait.
+template <typename Lock>
+auto lock_when_idle(const std::vector<GpuTier*>& tiers, DeviceStream stream, DeviceEvent* idle,
+                    Lock&& lock) {
+  // How often the wait starts again because others used the slots meanwhile.
+  constexpr int kMostWaits = 4;
+  const auto uses = [&] {
+    uint64_t total = 0;
+    for (const GpuTier* tier : tiers) total += tier->uses();
+    return total;
+  };
+  for (int waits = 0;; ++waits) {
+    const uint64_t used = uses();
+    for (GpuTier* tier : tiers) tier->hold(stream);
+    idle->record(stream);
+    idle->wait();
+    auto held = lock();
+    if (uses() == used || waits == kMostWaits) return held;
+  }
+}
 
 }  // namespace hotrow

@@ -53,7 +53,7 @@ TEST_CASE("device memory: what an allocator asked CUDA for in vain, no later lau
 }
 
 #if defined(HOTROW_SIMT)
-TEST_CASE("emulated CUDA: every n-th call fails and leaves its error, as long as nobody reads it") {
+TEST_CASE("emulated CUDA: every n-th call fails and leaves its error, until it is read") {
   void* at[6] = {};
   {
     const simt::Failures failures(simt::kAllocations, 1, 3);
