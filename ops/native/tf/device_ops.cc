@@ -2,9 +2,17 @@
 // headers: a core that was built without CUDA refuses the calls.
 #include "tf/device_ops.h"
 
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/platform/stream_executor.h"
+#include "tf/serving_op.h"
 
 namespace hotrow_tf {
 namespace tf = tensorflow;
@@ -34,8 +42,53 @@ class GpuStream {
   const hr_stream handle_;
 };
 
+// The same for the serving op.
+class GpuOutputs : public GpuStream {
+ public:
+  explicit GpuOutputs(tf::OpKernelContext* ctx) : GpuStream(ctx), ctx_(ctx) {}
+  int gpu() const { return device(); }
+  void copy(const std::vector<tf::Tensor>& from,
+            std::function<void(const absl::Status&)> done) const {
+    struct Copies {
+      std::atomic<size_t> left;
+      std::mutex mutex;
+      absl::Status status;
+      std::function<void(const absl::Status&)> done;
+    };
+    auto copies = std::make_shared<Copies>();
+    copies->left = from.size();
+    copies->done = std::move(done);
+    // `done` frees this object, perhaps before the last call here returns.
+    tf::OpKernelContext* const ctx = ctx_;
+    const size_t count = from.size();
+    for (size_t f = 0; f < count; ++f) {
+      ctx->op_device_context()->CopyCPUTensorToDevice(
+          &from[f], static_cast<tf::Device*>(ctx->device()),
+          ctx->mutable_output(static_cast<int>(f)), [copies](const absl::Status& status) {
+            {
+              const std::lock_guard lock(copies->mutex);
+              copies->status.Update(status);
+            }
+            if (--copies->left == 0) copies->done(copies->status);
+          });
+    }
+  }
+
+ private:
+  tf::OpKernelContext* const ctx_;
+};
+
 }  // namespace
 
+REGISTER_KERNEL_BUILDER(Name("HotrowServingLookup")
+                            .Device(tf::DEVICE_GPU)
+                            .HostMemory("manifest")
+                            .HostMemory("keys")
+                            .HostMemory("row_splits")
+                            .HostMemory("weights")
+                            .HostMemory("defaulted")
+                            .HostMemory("stale"),
+                        ServingLookupOp<GpuOutputs>);
 REGISTER_KERNEL_BUILDER(Name("HotrowDevice").Device(tf::DEVICE_GPU).HostMemory("device"),
                         DeviceOp<GpuStream>);
 REGISTER_KERNEL_BUILDER(Name("HotrowLookup")

@@ -62,6 +62,12 @@ hotrow::ServingOptions to_options(const hr_serving_options& from) {
   options.cache.bytes = from.cache_bytes;
   options.cache.policy =
       from.cache_lru != 0 ? hotrow::CachePolicy::kLru : hotrow::CachePolicy::kLfu;
+  if (from.gpu_cache_bytes != 0) {
+    options.on_gpu.gpu = from.gpu;
+    options.on_gpu.bytes = from.gpu_cache_bytes;
+    options.on_gpu.policy = options.cache.policy;
+    options.on_gpu.if_faster = from.gpu_if_faster != 0;
+  }
   options.warm_up_rows_per_second = from.warm_up_rows_per_second;
   options.shown = from.shown;
   options.fence = from.fence;
@@ -167,6 +173,12 @@ int hr_serving_open(const char* model, int64_t version, const char* manifest_pat
 
 void hr_serving_release(hr_serving* tables) { delete tables; }
 
+int hr_serving_check_gpu(int gpu) {
+  return guarded([&] { hotrow::check_serving_gpu(gpu); });
+}
+
+int hr_serving_gpu(const hr_serving* tables) { return tables->served.tables->gpu(); }
+
 uint64_t hr_serving_id(const hr_serving* tables) { return tables->served.tables->id(); }
 
 int hr_serving_table(const hr_serving* tables, const char* table, size_t width, size_t* number) {
@@ -184,7 +196,7 @@ int hr_serving_table(const hr_serving* tables, const char* table, size_t width, 
 int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
                       float* const* pooled, const hr_executor* executor,
                       const hr_sample_counts* counts, const hr_read_budget* budget,
-                      hr_lookup_rest** rest) {
+                      const hr_stream* on, hr_lookup_rest** rest) {
   *rest = nullptr;
   return guarded([&] {
     thread_local std::vector<hotrow::ServingFeature> asked;
@@ -194,9 +206,9 @@ int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size
       asked.push_back({from.name, from.table, from.keys, hotrow::capi::to_segments(from)});
     }
     const hotrow::ServingTables& served = *tables->served.tables;
-    auto unfinished =
-        served.begin(asked.data(), count, pooled, hotrow::Executor(executor),
-                     {counts->defaulted, counts->stale, counts->samples}, *tables->served.overlay);
+    auto unfinished = served.begin(asked.data(), count, pooled, hotrow::Executor(executor),
+                                   {counts->defaulted, counts->stale, counts->samples},
+                                   *tables->served.overlay, on == nullptr ? nullptr : on->stream);
     if (unfinished == nullptr) return;
     const hotrow::Deadline deadline = read_deadline(served, budget);
     if (served.is_remote()) {

@@ -359,6 +359,9 @@ typedef struct {     /* where rows are, and how they are read */
   uint64_t cache_rows;    /* of the cache of hot rows; both 0: none */
   uint64_t cache_bytes;
   int cache_lru;                    /* else the least frequently used row is evicted */
+  uint64_t gpu_cache_bytes;         /* of hot rows in a GPU's memory, over those in RAM; 0: none */
+  int gpu;                          /* CUDA's number of that GPU */
+  int gpu_if_faster;                /* only for requests that are large enough to gain from it */
   uint64_t warm_up_rows_per_second; /* read from the store to fill the cache; 0: any number */
   uint64_t shown;                   /* as in hr_serving_show, without layers; 0: rows as exported */
   uint64_t fence;                   /* as in hr_serving_show */
@@ -408,6 +411,10 @@ HR_API int hr_serving_histograms(const char* model, int64_t version, hr_visit_hi
 HR_API int hr_serving_open(const char* model, int64_t version, const char* manifest_path,
                            hr_serving** tables);
 HR_API void hr_serving_release(hr_serving* tables);
+/* Fails with FailedPrecondition when there is no such GPU, or in a core without CUDA. */
+HR_API int hr_serving_check_gpu(int gpu);
+/* CUDA's number of the GPU that has hot rows of these tables, or -1. */
+HR_API int hr_serving_gpu(const hr_serving* tables);
 /* Unique in this process. */
 HR_API uint64_t hr_serving_id(const hr_serving* tables);
 /* The number of a table, for hr_feature.table. width must equal the store's. */
@@ -429,15 +436,16 @@ typedef struct {
 /* Until when the requests of this thread may run, as above; a budget's `until` may use it. */
 HR_API void hr_serving_set_request_end(int64_t until);
 HR_API int64_t hr_serving_request_end(void);
-/* All features in one call. budget: null: each lookup has its own. *rest: null when the lookup is
- * over. Else some rows must be read from a store on the network: hr_serving_finish_lookup, in any
- * thread, ends the lookup. Until then `tables` and all arrays but `features` and `pooled`
- * themselves must stay. */
+/* All features in one call. budget: null: each lookup has its own. on: null, or a stream of the
+ * tables' GPU: then `pooled` is on that GPU and is written in the order of the stream. *rest: null
+ * when the lookup is over. Else some rows must be read from a store on the network:
+ * hr_serving_finish_lookup, in any thread, ends the lookup. Until then `tables` and all arrays but
+ * `features` and `pooled` themselves must stay. */
 typedef struct hr_lookup_rest hr_lookup_rest;
 HR_API int hr_serving_lookup(const hr_serving* tables, const hr_feature* features, size_t count,
                              float* const* pooled, const hr_executor* executor,
                              const hr_sample_counts* counts, const hr_read_budget* budget,
-                             hr_lookup_rest** rest);
+                             const hr_stream* on, hr_lookup_rest** rest);
 /* Frees `rest`, also when it fails. */
 HR_API int hr_serving_finish_lookup(hr_lookup_rest* rest, const hr_executor* executor);
 /* A server's say: whether the calling thread may wait for the store, which answers within `seconds`

@@ -115,7 +115,7 @@ CutLayer::Row CutLayer::row_of(uint64_t record) const {
   return {true, gone ? nullptr : at + kRecordHead};
 }
 
-void CutLayer::update(HotRows* cache) const {
+void CutLayer::visit(const Visit& visit) const {
   std::vector<int64_t> keys(kUpdateRows);
   std::vector<RowVersion> versions(kUpdateRows);
   std::vector<std::byte> rows;
@@ -130,7 +130,7 @@ void CutLayer::update(HotRows* cache) const {
         versions[i] = read<RowVersion>(at + sizeof(int64_t));
         std::memcpy(&rows[i * row_bytes], at + kRecordHead, row_bytes);
       }
-      cache->update(block.table, keys.data(), count, rows.data(), versions.data());
+      visit(block.table, keys.data(), count, rows.data(), versions.data());
     }
   }
 }

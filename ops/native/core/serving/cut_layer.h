@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/hash.h"
@@ -15,7 +16,13 @@
 
 namespace hotrow {
 
-// The rows of one cut. Immutable.
+// The keys of a layer in the memory of a GPU (serving/device_rows.h).
+class DeviceLayer {
+ public:
+  virtual ~DeviceLayer() = default;
+};
+
+// The rows of one cut. Immutable once its tables share it.
 class CutLayer {
  public:
   // path: of a file of whole blocks, one after the other (docs/formats.md, "Cuts"). version: of the
@@ -45,8 +52,14 @@ class CutLayer {
     const Index& index = indexes_[table];
     if (!index.slots.empty()) __builtin_prefetch(&index.slots[index.home(key)]);
   }
-  // Updates a cache of the same tables; their store has these rows already.
-  void update(HotRows* cache) const;
+  // Calls visit for pieces of the rows, in their order. keys: (count) of a table, distinct. rows:
+  // (count, row_bytes); those of tombstones are undefined. versions: (count).
+  using Visit = std::function<void(size_t table, const int64_t* keys, size_t count,
+                                   const std::byte* rows, const RowVersion* versions)>;
+  void visit(const Visit& visit) const;
+
+  void set_on_device(std::shared_ptr<const DeviceLayer> keys) { on_device_ = std::move(keys); }
+  const DeviceLayer* on_device() const { return on_device_.get(); }
 
  private:
   struct Slot {
@@ -74,6 +87,7 @@ class CutLayer {
   std::vector<std::byte> content_;
   std::vector<Block> blocks_;
   std::vector<Index> indexes_;  // by table
+  std::shared_ptr<const DeviceLayer> on_device_;
 };
 
 // The layers of cuts that a servable lays over the store's rows. Immutable.

@@ -331,6 +331,37 @@ void HotRows::gather(const Probe* probes, size_t count, std::vector<Miss>* misse
   }
 }
 
+void HotRows::read(const ReadRequest& read) const {
+  const Place& place = this->place(read.table);
+  Pool& pool = *place.pool;
+  const auto set_of = [&](size_t i) {
+    return pool.set_of(mix64(static_cast<uint64_t>(read.keys[i]) ^ place.salt));
+  };
+  for (size_t i = 0; i < read.count; ++i) {
+    if (i + kChangesAhead < read.count) __builtin_prefetch(&pool.sets[set_of(i + kChangesAhead)]);
+    const uint8_t tag = tag_of(mix64(static_cast<uint64_t>(read.keys[i]) ^ place.salt));
+    const size_t number = set_of(i);
+    const HotSet& set = pool.sets[number];
+    read.states[i] = ReadState::kUnknown;
+    for (int tries = 0; tries < kReadTries; ++tries) {
+      const uint32_t before = set.sequence.load(std::memory_order_acquire);
+      if (before % 2 != 0) {
+        pause_briefly();
+        continue;
+      }
+      const uint32_t way = set.find(tag, place.number, read.keys[i]);
+      if (way != HotSet::kNone) {
+        read.versions[i] = set.versions[way].load(std::memory_order_acquire);
+        read_words(pool.rows_of(number) + way * place.words, place.row_bytes,
+                   read.rows + i * place.row_bytes);
+      }
+      if (set.sequence.load(std::memory_order_relaxed) != before) continue;
+      if (way != HotSet::kNone) read.states[i] = ReadState::kFound;
+      break;
+    }
+  }
+}
+
 // --- changes -------------------------------------------------------------------------------------
 
 void HotRows::fill(const ReadRequest& read, Ticket ticket) {
@@ -370,11 +401,12 @@ HotRows::Count HotRows::fill_one(const Place& place, int64_t key, const std::byt
   const uint32_t present = set.find(tag, place.number, key);
   const bool old = set.updated_at > ticket;
   if (present != HotSet::kNone) {
-    if (!old && version > set.versions[present]) {
+    const RowVersion cached = set.versions[present].load(std::memory_order_relaxed);
+    if (!old && version > cached) {
       write_words(row, pool.row_bytes, pool.rows_of(number) + present * pool.words);
-      set.versions[present] = version;
+      set.versions[present].store(version, std::memory_order_release);
       result = kUpdated;
-    } else if (version == set.versions[present]) {
+    } else if (version == cached) {
       result = kCounts;  // another fill was faster
     }
   } else if (!old) {
@@ -393,7 +425,7 @@ HotRows::Count HotRows::fill_one(const Place& place, int64_t key, const std::byt
       set.keys[way].store(key, std::memory_order_release);
       set.set_table(way, place.number);
       set.set_tag(way, tag);
-      set.versions[way] = version;
+      set.versions[way].store(version, std::memory_order_release);
       write_words(row, pool.row_bytes, pool.rows_of(number) + way * pool.words);
       const uint32_t use = policy_ == CachePolicy::kLru ? set.now.load(std::memory_order_relaxed)
                                                         : set.sketch.frequency(hash);
@@ -465,13 +497,14 @@ void HotRows::update_one(const Place& place, size_t table, int64_t key, const st
   lock(set);
   set.updated_at = std::max(set.updated_at, now);
   const uint32_t way = set.find(tag_of(hash), place.number, key);
-  if (way != HotSet::kNone && (version & ~kTombstone) > set.versions[way]) {
+  if (way != HotSet::kNone &&
+      (version & ~kTombstone) > set.versions[way].load(std::memory_order_relaxed)) {
     if ((version & kTombstone) != 0) {
       set.set_tag(way, 0);
       result = kRemoved;
     } else {
       write_words(row, pool.row_bytes, pool.rows_of(number) + way * pool.words);
-      set.versions[way] = version;
+      set.versions[way].store(version, std::memory_order_release);
       result = kUpdated;
     }
   }

@@ -77,6 +77,9 @@ class HotRows {
   // Writes the rows of cached keys and appends the others to `misses`, in their order.
   // At most 2^32 - 1 keys a probe; fails with InvalidArgument.
   void gather(const Probe* probes, size_t count, std::vector<Miss>* misses);
+  // Copies cached rows as they are stored, with their versions; the others are kUnknown. It counts
+  // no lookup and no use.
+  void read(const ReadRequest& read) const;
 
   // --- changes ---------------------------------------------------------------------------------
   // The ticket of a fetch that begins now.

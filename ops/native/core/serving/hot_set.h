@@ -47,7 +47,8 @@ struct alignas(64) HotSet {
   // --- only for the holder of the set ---
   FrequencySketch<7> sketch;  // of keys that are not here
   uint64_t unused;
-  uint64_t versions[kWays];
+  // --- read by all threads, but not by lookups ---
+  std::atomic<uint64_t> versions[kWays];
 
   // The ways whose tag and table match.
   uint32_t match(uint8_t tag, uint8_t table) const {

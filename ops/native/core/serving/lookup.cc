@@ -32,14 +32,19 @@ size_t bytes_of(const std::vector<T>& values) {
   return values.capacity() * sizeof(T);
 }
 
-// The sample of a key, where a feature has as many outputs as there are samples.
-size_t sample_of(const Segments& segments, size_t key, size_t samples) {
-  if (segments.outputs() != samples) return 0;
+// The output of a key.
+size_t output_of(const Segments& segments, size_t key) {
   if (segments.combiner == Combiner::kNone || segments.row_splits == nullptr) return key;
   const int64_t* const ends = segments.row_splits + 1;
   const int64_t* const end =
       std::upper_bound(ends, ends + segments.samples, static_cast<int64_t>(key));
   return static_cast<size_t>(end - ends);
+}
+
+// The sample that a key counts for.
+size_t sample_of(const ServingFeature& feature, size_t key, size_t samples) {
+  if (feature.samples != nullptr) return feature.samples[output_of(feature.segments, key)];
+  return feature.segments.outputs() == samples ? output_of(feature.segments, key) : 0;
 }
 
 }  // namespace
@@ -214,29 +219,38 @@ LookupCounts ServingLookup::counts(size_t table) const {
   return counts;
 }
 
+void ServingLookup::check(const ServingFeature* features, size_t count, uint64_t* keys) const {
+  const size_t tables = reader_->tables().size();
+  *keys = 0;
+  for (size_t f = 0; f < count; ++f) {
+    const ServingFeature& feature = features[f];
+    if (feature.table >= tables) {
+      fail(Code::kInvalidArgument, "feature %s: table number %zu; there are %zu tables",
+           feature.name, feature.table, tables);
+    }
+    check_segments(feature.segments, feature.name);
+    *keys += feature.segments.keys;
+  }
+  if (*keys > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) {
+    fail(Code::kInvalidArgument, "a lookup of %llu keys; at most 2147483647",
+         static_cast<unsigned long long>(*keys));
+  }
+}
+
 // Checks the features and writes the probes. Rows of plain features go to the output, rows of other
 // features to the scratch memory. Returns the number of keys.
 uint64_t ServingLookup::prepare(const ServingFeature* features, size_t count, float* const* outputs,
                                 Scratch& scratch) const {
   const std::vector<StoredTable>& tables = reader_->tables();
   uint64_t keys = 0;
+  check(features, count, &keys);
   size_t floats = 0;
   scratch.row_of.assign(count, Scratch::kPlain);
   for (size_t f = 0; f < count; ++f) {
     const ServingFeature& feature = features[f];
-    if (feature.table >= tables.size()) {
-      fail(Code::kInvalidArgument, "feature %s: table number %zu; there are %zu tables",
-           feature.name, feature.table, tables.size());
-    }
-    check_segments(feature.segments, feature.name);
-    keys += feature.segments.keys;
     if (feature.segments.plain()) continue;
     scratch.row_of[f] = floats;
     floats += feature.segments.keys * tables[feature.table].width;
-  }
-  if (keys > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) {
-    fail(Code::kInvalidArgument, "a lookup of %llu keys; at most 2147483647",
-         static_cast<unsigned long long>(keys));
   }
   float* const rows = at_least(scratch.rows, floats);
   scratch.probes.clear();
@@ -312,7 +326,7 @@ void ServingLookup::count_from_memory(const ServingFeature* features, const Scra
                                       SampleCounts counts) const {
   const auto sample = [&](size_t probe, size_t position) {
     const Scratch::Origin origin = scratch.origins[probe];
-    return sample_of(features[origin.feature].segments, origin.begin + position, counts.samples);
+    return sample_of(features[origin.feature], origin.begin + position, counts.samples);
   };
   for (size_t p = 0; p < scratch.probes.size(); ++p) {
     for (size_t i = 0; i < scratch.probes[p].count; ++i) ++counts.from_memory[sample(p, i)];
@@ -457,8 +471,8 @@ void ServingLookup::place_rows(const ServingFeature* features, Scratch& scratch,
         ++defaulted;
         if (counts.defaulted == nullptr || counts.samples == 0) continue;
         const Scratch::Origin origin = scratch.origins[miss.probe];
-        ++counts.defaulted[sample_of(features[origin.feature].segments,
-                                     origin.begin + miss.position, counts.samples)];
+        ++counts.defaulted[sample_of(features[origin.feature], origin.begin + miss.position,
+                                     counts.samples)];
       }
     }
     if (defaulted > 0) {

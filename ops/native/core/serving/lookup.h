@@ -40,6 +40,8 @@ struct ServingFeature {
   size_t table = 0;       // index into RowReader::tables()
   const int64_t* keys = nullptr;
   Segments segments;
+  // (outputs) the samples that its outputs count for; null: as SampleCounts says.
+  const uint32_t* samples = nullptr;
 };
 
 // Counts for each sample. A key of a feature with another number of outputs than `samples` counts
@@ -106,6 +108,9 @@ class ServingLookup {
                                           float* const* outputs, const Executor& executor,
                                           SampleCounts counts, const Overlay& overlay,
                                           LookupReport* report) const;
+
+  // Fails as `begin` does for wrong features. keys: of all of them.
+  void check(const ServingFeature* features, size_t count, uint64_t* keys) const;
 
   const std::vector<StoredTable>& tables() const { return reader_->tables(); }
   LookupCounts counts(size_t table) const;

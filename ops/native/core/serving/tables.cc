@@ -9,6 +9,7 @@
 
 #include "core/base/status.h"
 #include "core/lmdb/rows.h"
+#include "core/serving/device_lookup.h"
 #include "core/serving/hot_list.h"
 #include "core/store/manifest.h"
 #include "core/store/stored_generation.h"
@@ -106,6 +107,14 @@ ServingTables::ServingTables(const std::string& manifest_path, const ServingOpti
   lookup.share_fetches = redis_ != nullptr;
   lookup.takes_no_cuts = options.takes_no_cuts;
   lookup_ = std::make_unique<ServingLookup>(reader_, cache_, lookup);
+  if (options.on_gpu.gpu >= 0) {
+    if (cache_ == nullptr) {
+      fail(Code::kInvalidArgument,
+           "a cache of rows on GPU %d without one in RAM, from which its rows come",
+           options.on_gpu.gpu);
+    }
+    on_gpu_ = make_device_rows(cache_, options.on_gpu);
+  }
   if (cache_ != nullptr) warm_up();
 }
 
@@ -145,13 +154,23 @@ void ServingTables::warm_up() {
     for (const ReadRequest& request : requests) {
       first_overlay()->refuse_new(request);
       cache_->fill(request, ticket);
+      if (on_gpu_ != nullptr) on_gpu_->fill(request.table, request.keys, request.count);
       for (size_t i = 0; i < request.count; ++i) {
         warmed_rows_ += request.states[i] == ReadState::kFound;
       }
     }
     // The store does not answer: the version serves with a cold cache rather than not at all.
-    if (failure.code != Code::kOk) return;
+    if (failure.code != Code::kOk) break;
   }
+  if (on_gpu_ == nullptr) return;
+  // The most used keys of the table of the most used key; any keys if none are known.
+  std::vector<int64_t> keys;
+  const size_t table = hot.keys.empty() ? 0 : hot.tables[0];
+  for (size_t i = 0; i < hot.keys.size() && keys.size() < kWarmUpKeys; ++i) {
+    if (hot.tables[i] == table) keys.push_back(hot.keys[i]);
+  }
+  for (int64_t key = 0; hot.keys.empty() && keys.size() < kWarmUpKeys; ++key) keys.push_back(key);
+  on_gpu_->measure(table, keys.data(), keys.size());
 }
 
 std::shared_ptr<const Overlay> ServingTables::first_overlay() const {
@@ -173,14 +192,19 @@ size_t ServingTables::number_of(const std::string& name) const {
 std::unique_ptr<UnfinishedLookup> ServingTables::begin(const ServingFeature* features, size_t count,
                                                        float* const* outputs,
                                                        const Executor& executor,
-                                                       SampleCounts counts,
-                                                       const Overlay& overlay) const {
+                                                       SampleCounts counts, const Overlay& overlay,
+                                                       void* stream) const {
   if (counts.from_memory != nullptr && !stale_.load(std::memory_order_relaxed)) {
     std::fill_n(counts.from_memory, counts.samples, 0);
     counts.from_memory = nullptr;
   }
   LookupReport report;
-  return lookup_->begin(features, count, outputs, executor, counts, overlay, &report);
+  if (stream == nullptr) {
+    return lookup_->begin(features, count, outputs, executor, counts, overlay, &report);
+  }
+  if (on_gpu_ == nullptr) fail(Code::kInternal, "a lookup on a GPU of tables that are not there");
+  return begin_on_device(*lookup_, *on_gpu_, stream, features, count, outputs, executor, counts,
+                         overlay, &report);
 }
 
 std::shared_ptr<const CutLayer> ServingTables::layer(const std::string& path,
@@ -195,7 +219,8 @@ std::shared_ptr<const CutLayer> ServingTables::layer(const std::string& path,
     }
   }
   // Read outside the lock: a large cut takes a while.
-  auto read = std::make_shared<const CutLayer>(path, version, tables());
+  auto read = std::make_shared<CutLayer>(path, version, tables());
+  if (on_gpu_ != nullptr) read->set_on_device(on_gpu_->keys_of(*read));
   const std::lock_guard lock(layers_mutex_);
   for (auto known = layers_.begin(); known != layers_.end();) {
     known = known->second.expired() ? layers_.erase(known) : std::next(known);
@@ -205,7 +230,12 @@ std::shared_ptr<const CutLayer> ServingTables::layer(const std::string& path,
 }
 
 void ServingTables::folded(const CutLayer& layer) const {
-  if (cache_ != nullptr) layer.update(cache_.get());
+  if (cache_ == nullptr) return;
+  layer.visit([&](size_t table, const int64_t* keys, size_t count, const std::byte* rows,
+                  const RowVersion* versions) {
+    cache_->update(table, keys, count, rows, versions);
+    if (on_gpu_ != nullptr) on_gpu_->update(table, keys, count, rows, versions);
+  });
 }
 
 void ServingTables::cache_up_to(RowVersion newest) const {
@@ -222,6 +252,7 @@ void ServingTables::check_fence_again() const {
 
 void ServingTables::forget_cached() const {
   if (cache_ != nullptr) cache_->clear();
+  if (on_gpu_ != nullptr) on_gpu_->clear();
 }
 
 void ServingTables::set_topology(const std::string& topology) const {
@@ -256,7 +287,24 @@ void ServingTables::visit_counts(const Visit& visit) const {
     visit("cache_bytes", "", static_cast<double>(cache_->bytes()), true);
   }
   visit("shared_fetches", "", static_cast<double>(lookup_->waited()), false);
+  if (on_gpu_ != nullptr) visit_gpu(visit);
   if (redis_ != nullptr) visit_redis(visit);
+}
+
+void ServingTables::visit_gpu(const Visit& visit) const {
+  for (size_t t = 0; t < tables().size(); ++t) {
+    const DeviceLookupCounts looked = on_gpu_->lookups(t);
+    visit("gpu_cache_hits", tables()[t].name, static_cast<double>(looked.hits), false);
+    visit("gpu_cache_misses", tables()[t].name, static_cast<double>(looked.misses), false);
+  }
+  const DeviceRowCounts counts = on_gpu_->counts();
+  visit("gpu_cache_inserted_rows", "", static_cast<double>(counts.inserted), false);
+  visit("gpu_cache_evicted_rows", "", static_cast<double>(counts.evicted), false);
+  visit("gpu_cache_refused_rows", "", static_cast<double>(counts.refused), false);
+  visit("gpu_cache_rows", "", static_cast<double>(counts.rows()), true);
+  visit("gpu_cache_slots", "", static_cast<double>(on_gpu_->slots()), true);
+  visit("gpu_cache_bytes", "", static_cast<double>(on_gpu_->bytes()), true);
+  visit("gpu_cache_is_off", "", on_gpu_->why_off().empty() ? 0 : 1, true);
 }
 
 void ServingTables::visit_histograms(const VisitHistogram& visit) const {

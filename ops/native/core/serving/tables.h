@@ -13,6 +13,7 @@
 
 #include "core/redis/reader.h"
 #include "core/serving/cut_layer.h"
+#include "core/serving/device_rows.h"
 #include "core/serving/hot_rows.h"
 #include "core/serving/lookup.h"
 #include "core/store/row_reader.h"
@@ -29,7 +30,8 @@ struct ServingOptions {
   RedisOptions redis;
   std::chrono::milliseconds timeout{0};  // for all reads of a request; 0: none
   OnStoreFailure on_store_failure = OnStoreFailure::kFail;
-  HotRowsOptions cache;  // neither rows nor bytes: no cache
+  HotRowsOptions cache;      // neither rows nor bytes: no cache
+  DeviceRowsOptions on_gpu;  // gpu below 0: none. It needs a cache in RAM
   // Rows that warm-up of the cache reads from the store a second; 0: any number.
   uint64_t warm_up_rows_per_second = 0;
   RowVersion shown = 0;        // of the first overlay; 0: rows as exported
@@ -50,10 +52,14 @@ class ServingTables {
   std::shared_ptr<const Overlay> first_overlay() const;
   // The index of a table in `tables`. Fails with NotFound.
   size_t number_of(const std::string& name) const;
-  // As ServingLookup::begin. Rows from memory are counted only while they may be stale.
+  // As ServingLookup::begin; with a stream, as begin_on_device, for tables on its GPU. Rows from
+  // memory are counted only while they may be stale.
   std::unique_ptr<UnfinishedLookup> begin(const ServingFeature* features, size_t count,
                                           float* const* outputs, const Executor& executor,
-                                          SampleCounts counts, const Overlay& overlay) const;
+                                          SampleCounts counts, const Overlay& overlay,
+                                          void* stream = nullptr) const;
+  // The GPU that has hot rows, or -1.
+  int gpu() const { return on_gpu_ == nullptr ? -1 : options_.on_gpu.gpu; }
   // How long a read of the store takes, about; 0: the rows are in this machine's memory or files.
   std::chrono::nanoseconds typical_read() const {
     return redis_ == nullptr ? std::chrono::nanoseconds(0) : redis_->typical_read();
@@ -91,6 +97,7 @@ class ServingTables {
 
  private:
   void visit_redis(const Visit& visit) const;
+  void visit_gpu(const Visit& visit) const;
   // Fills the cache with the rows that training used most, as many as fit.
   void warm_up();
 
@@ -101,6 +108,7 @@ class ServingTables {
   const RedisReader* redis_ = nullptr;  // the reader, if it is one
   std::shared_ptr<HotRows> cache_;
   std::unique_ptr<ServingLookup> lookup_;
+  std::unique_ptr<DeviceRows> on_gpu_;  // null: none
   std::unordered_map<std::string, size_t> numbers_;
   size_t warmed_rows_ = 0;
   mutable std::atomic<bool> stale_{false};

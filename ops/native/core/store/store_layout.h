@@ -20,7 +20,7 @@ constexpr size_t kSlots = 16384;  // of a Redis Cluster
 // Fails with InvalidArgument unless a store may have `shards` virtual shards.
 void check_shards(size_t shards);
 
-inline uint32_t store_shard_of(int64_t key, size_t shards) {
+HOTROW_HD inline uint32_t store_shard_of(int64_t key, size_t shards) {
   return static_cast<uint32_t>(owner_of(key, static_cast<int32_t>(shards), true));
 }
 // pages: of the table in each shard.

@@ -135,7 +135,10 @@ TEST_CASE("overlay: a cache learns of a layer whose rows have become the store's
     for (int64_t key = 0; key < kStored; key += 2) put_rows(*reader, t, key, key + 1, 2);
     put_tombstones(*reader, t, 1, kStored, 6, 2);
   }
-  cut.layer(directory / "blocks")->update(cache.get());
+  cut.layer(directory / "blocks")
+      ->visit(
+          [&](size_t table, const int64_t* keys, size_t count, const std::byte* rows,
+              const RowVersion* versions) { cache->update(table, keys, count, rows, versions); });
   CHECK(cache->counts(0).updated > 0);
   CHECK(cache->counts(0).removed > 0);
   for (unsigned seed = 0; seed < 20; ++seed) {

@@ -30,7 +30,15 @@ class OnDevice {
 // A stream that does not wait for the default stream.
 class OwnStream {
  public:
-  OwnStream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); }
+  enum class Priority { kDefault, kLow };
+
+  explicit OwnStream(Priority priority = Priority::kDefault) {
+    int least = 0, greatest = 0;
+    if (priority == Priority::kLow) {
+      check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities of streams");
+    }
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, least), "a stream");
+  }
   ~OwnStream() { ignore(cudaStreamDestroy(stream_)); }
   OwnStream(const OwnStream&) = delete;
   DeviceStream get() const { return stream_; }
