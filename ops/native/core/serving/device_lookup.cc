@@ -51,6 +51,8 @@ class HostPart final : public UnfinishedLookup {
   HostPart(DeviceRows& rows, std::unique_ptr<DeviceRows::Call> call)
       : rows_(rows), call_(std::move(call)) {}
 
+  // Keys whose rows the GPU has written; they count as hits.
+  void set_found(uint64_t keys) { found_ = keys; }
   // Returns whether it is over.
   bool begin(const ServingLookup& host, const ServingFeature* features, size_t count,
              float* const* outputs, std::vector<std::vector<uint32_t>> left,
@@ -75,6 +77,7 @@ class HostPart final : public UnfinishedLookup {
       at += floats_of(host, feature);
     }
     rest_ = host.begin(features_.data(), count, on_host_.data(), executor, counts, overlay, report);
+    *report = with_found(*report);
     if (rest_ == nullptr) write();
     return rest_ == nullptr;
   }
@@ -82,10 +85,15 @@ class HostPart final : public UnfinishedLookup {
   LookupReport finish(Deadline deadline, const Executor& executor) override {
     const LookupReport report = rest_->finish(deadline, executor);
     write();
-    return report;
+    return with_found(report);
   }
 
  private:
+  LookupReport with_found(LookupReport report) const {
+    report.keys += found_;
+    report.hits += found_;
+    return report;
+  }
   static size_t floats_of(const ServingLookup& host, const ServingFeature& feature) {
     return feature.segments.outputs() * host.tables()[feature.table].width;
   }
@@ -102,6 +110,7 @@ class HostPart final : public UnfinishedLookup {
 
   DeviceRows& rows_;
   std::unique_ptr<DeviceRows::Call> call_;
+  uint64_t found_ = 0;
   bool whole_ = false;
   std::vector<std::vector<uint32_t>> left_;  // by feature
   std::vector<LeftFeature> parts_;
@@ -128,11 +137,12 @@ std::unique_ptr<UnfinishedLookup> begin_on_device(const ServingLookup& host, Dev
   host.check(features, count, &keys);
   std::unique_ptr<DeviceRows::Call> call = rows.begin(stream);
   std::vector<std::vector<uint32_t>> left;
+  uint64_t misses = keys;
   // The host counts rows that may be old, for each sample.
   if (keys >= rows.least_keys() && counts.from_memory == nullptr && has_layers(overlay)) {
     call->look_up(features, count, outputs, overlay, &left);
     bool all_written = true;
-    uint64_t misses = 0;
+    misses = 0;
     for (size_t f = 0; f < count; ++f) {
       const Segments& s = features[f].segments;
       uint64_t of_feature = s.plain() ? left[f].size() : 0;
@@ -149,18 +159,12 @@ std::unique_ptr<UnfinishedLookup> begin_on_device(const ServingLookup& host, Dev
       report->keys = report->hits = keys;
       return nullptr;
     }
-    auto part = std::make_unique<HostPart>(rows, std::move(call));
-    const bool over = part->begin(host, features, count, outputs, std::move(left), executor, counts,
-                                  overlay, report);
-    report->hits += keys - misses;
-    report->keys = keys;
-    if (over) return nullptr;
-    return part;
   }
   auto part = std::make_unique<HostPart>(rows, std::move(call));
-  if (part->begin(host, features, count, outputs, {}, executor, counts, overlay, report)) {
-    return nullptr;
-  }
+  part->set_found(keys - misses);
+  const bool over = part->begin(host, features, count, outputs, std::move(left), executor, counts,
+                                overlay, report);
+  if (over) return nullptr;
   return part;
 }
 

@@ -468,7 +468,8 @@ GpuRows::Sent GpuRows::pinned_rows(const Place& place, size_t count) {
   });
 }
 
-void GpuRows::send(const Place& place, ServingUpdate what, size_t count, ServingTicket ticket) {
+void GpuRows::send(const Place& place, ServingUpdate what, const Sent& here, size_t count,
+                   ServingTicket ticket) {
   const ServingCache& cache = place.pool->cache;
   const DeviceStream stream = updates_.get();
   const size_t scratch_bytes = device_serving_update_scratch(count);
@@ -479,7 +480,6 @@ void GpuRows::send(const Place& place, ServingUpdate what, size_t count, Serving
     return sent;
   };
   const Sent there = take_from(update_memory_, take);
-  const Sent here = pinned_rows(place, count);
   copy_async(there.keys, here.keys, count, stream);
   copy_async(there.rows, here.rows, count * cache.stride, stream);
   device_serving_update(cache, place.table, what, there.keys, count, now_.load(), ticket,
@@ -506,7 +506,7 @@ void GpuRows::update(size_t table, const int64_t* keys, size_t count, const std:
         if ((header.version & kTombstone) != 0) continue;
         std::memcpy(row + sizeof(header), rows + (first + i) * row_bytes, row_bytes);
       }
-      send(place, ServingUpdate::kWrite, piece, now);
+      send(place, ServingUpdate::kWrite, here, piece, now);
     }
   });
 }
@@ -545,7 +545,7 @@ void GpuRows::fill_piece(size_t table, const int64_t* keys, size_t count) {
       here.keys[found++] = keys[i];
     }
     ++now_;
-    send(place, ServingUpdate::kFill, found, ticket);
+    send(place, ServingUpdate::kFill, here, found, ticket);
   });
 }
 

@@ -70,8 +70,9 @@ class GpuRows final : public DeviceRows {
 
   void make_pools();
   void take_memory(uint64_t bytes);
-  // The caller holds updates_mutex_ and has written pinned memory for `count` rows.
-  void send(const Place& place, ServingUpdate what, size_t count, ServingTicket ticket);
+  // Updates the GPU with `count` rows of pinned memory, and waits. The caller holds updates_mutex_.
+  void send(const Place& place, ServingUpdate what, const Sent& here, size_t count,
+            ServingTicket ticket);
   Sent pinned_rows(const Place& place, size_t count);
   // Runs change(); if it fails, no lookup uses the GPU any more.
   template <typename Change>
