@@ -20,6 +20,8 @@ _FLAGS = {
     "cache_rows": "cache_rows",
     "cache_bytes": "cache_bytes",
     "cache_policy": "cache_policy",
+    "cache_device": "cache_device",
+    "gpu_cache_bytes": "gpu_cache_bytes",
     "cache_warm_up_rows_per_second": "warm_up_rows_per_second",
 }
 _OPTIONS: list[Callable[..., Any]] = [
@@ -80,6 +82,22 @@ _OPTIONS: list[Callable[..., Any]] = [
         show_default=True,
         help="Eviction policy: the least frequently used row (counts decay over time), or the one "
         "not used for longest.",
+    ),
+    click.option(
+        "--cache_device",
+        default=_DEFAULTS.cache_device,
+        show_default=True,
+        metavar="cpu|gpu|gpu:N|auto",
+        help="Keep the hottest rows in a GPU's memory, too, over those in memory. auto: on GPU 0 "
+        "if there is one, for requests that are large enough to gain from it.",
+    ),
+    click.option(
+        "--gpu_cache_bytes",
+        type=int,
+        default=_DEFAULTS.gpu_cache_bytes,
+        show_default=True,
+        help="Bytes of the GPU's memory that each version takes for them; 0 means as many as "
+        "--cache_bytes.",
     ),
     click.option(
         "--cache_warm_up_rows_per_second",

@@ -123,7 +123,7 @@ class SetStale(_message.Message):
     def __init__(self, servable: _Optional[int] = ..., stale: bool = ...) -> None: ...
 
 class Rows(_message.Message):
-    __slots__ = ("generation", "topology", "username", "password", "database", "timeout_millis", "default_on_failure", "cache_rows", "cache_bytes", "cache_lru", "max_reads", "warm_up_rows_per_second")
+    __slots__ = ("generation", "topology", "username", "password", "database", "timeout_millis", "default_on_failure", "cache_rows", "cache_bytes", "cache_lru", "max_reads", "warm_up_rows_per_second", "gpu_cache_bytes", "gpu", "gpu_if_faster")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     USERNAME_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +136,9 @@ class Rows(_message.Message):
     CACHE_LRU_FIELD_NUMBER: _ClassVar[int]
     MAX_READS_FIELD_NUMBER: _ClassVar[int]
     WARM_UP_ROWS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    GPU_CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    GPU_IF_FASTER_FIELD_NUMBER: _ClassVar[int]
     generation: str
     topology: str
     username: str
@@ -148,7 +151,10 @@ class Rows(_message.Message):
     cache_lru: bool
     max_reads: int
     warm_up_rows_per_second: int
-    def __init__(self, generation: _Optional[str] = ..., topology: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., database: _Optional[int] = ..., timeout_millis: _Optional[int] = ..., default_on_failure: bool = ..., cache_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_lru: bool = ..., max_reads: _Optional[int] = ..., warm_up_rows_per_second: _Optional[int] = ...) -> None: ...
+    gpu_cache_bytes: int
+    gpu: int
+    gpu_if_faster: bool
+    def __init__(self, generation: _Optional[str] = ..., topology: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., database: _Optional[int] = ..., timeout_millis: _Optional[int] = ..., default_on_failure: bool = ..., cache_rows: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., cache_lru: bool = ..., max_reads: _Optional[int] = ..., warm_up_rows_per_second: _Optional[int] = ..., gpu_cache_bytes: _Optional[int] = ..., gpu: _Optional[int] = ..., gpu_if_faster: bool = ...) -> None: ...
 
 class SetTopology(_message.Message):
     __slots__ = ("servable", "topology")

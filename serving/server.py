@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import os
@@ -14,6 +15,7 @@ from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from hotrow.serving.admin.access import AdminAccess, check_public
 from hotrow.serving.admin.front import start_admin
+from hotrow.serving.config.cache_device import on_this_machine
 from hotrow.serving.config.config_memory import ConfigMemory
 from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.config.platform_config import Platform, read_platform
@@ -120,6 +122,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     resumed = supervision.is_resumed()
     stop = StopSignal(_end_at_the_next)
     memory = ConfigMemory(supervision.folder)
+    options = dataclasses.replace(options, rows=on_this_machine(options.rows))
     files = read_files(options, memory.last() if resumed else None)
     platform, transport = files.platform, files.transport
     if not resumed:  # else the executable may listen

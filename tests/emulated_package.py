@@ -23,8 +23,9 @@ def lay_out_emulated(folder: Path) -> Path:
     for entry in Path(hotrow.__file__).parent.iterdir():
         if entry.suffix != ".so":
             (package / entry.name).symlink_to(entry)
-    # Copies: a library looks for the core beside itself.
+    # Copies: a library looks for the core beside itself, and so does the executable.
     binding = Path(_native.__file__)
-    for library in (binding, *emulated.glob("*.so")):
+    for library in (binding, binding.parent / "hotrow-server", *emulated.glob("*.so")):
+        (package / library.name).unlink(missing_ok=True)
         shutil.copy(library, package / library.name)
     return folder

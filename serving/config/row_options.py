@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,6 +12,8 @@ from hotrow.store.url import parse_store_url
 
 OnStoreFailure = Literal["fail", "default"]
 CachePolicy = Literal["lfu", "lru"]
+
+_GPU = re.compile(r"gpu(?::(\d{1,4}))?")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,10 @@ class RowOptions:
         cache_bytes: the same bound in bytes; 0: none. At most one of the two is given.
         cache_policy: the eviction policy: "lfu", the least frequently used row (counts decay over
             time), or "lru", the row not used for longest.
+        cache_device: where hot rows are, over those in memory: "cpu" (nowhere else), "gpu" or
+            "gpu:N" (in that GPU's memory, for all requests), or "auto" (on GPU 0 if there is one,
+            and for requests that are large enough to gain from it).
+        gpu_cache_bytes: of the GPU's memory that each version takes for them; 0: cache_bytes.
         warm_up_rows_per_second: rows that a version reads from a store on the network to fill its
             cache before it serves, a second. Each begins at a random moment.
     """
@@ -44,6 +51,8 @@ class RowOptions:
     cache_rows: int = 0
     cache_bytes: int = 0
     cache_policy: CachePolicy = "lfu"
+    cache_device: str = "cpu"
+    gpu_cache_bytes: int = 0
     warm_up_rows_per_second: int = 50_000
 
     def __post_init__(self) -> None:
@@ -60,13 +69,44 @@ class RowOptions:
             raise InvalidArgumentError(
                 f"--cache_warm_up_rows_per_second {self.warm_up_rows_per_second}: must be 1 or more"
             )
-        for name in ("cache_rows", "cache_bytes"):
+        for name in ("cache_rows", "cache_bytes", "gpu_cache_bytes"):
             if getattr(self, name) < 0:
                 raise InvalidArgumentError(
                     f"--{name} {getattr(self, name)}: must be 0 (no cache) or more"
                 )
         if self.cache_rows and self.cache_bytes:
             raise InvalidArgumentError("--cache_rows with --cache_bytes: give one of the two")
+        self._check_device()
+
+    def _check_device(self) -> None:
+        if self.cache_device == "cpu":
+            if self.gpu_cache_bytes:
+                raise InvalidArgumentError(
+                    f"--gpu_cache_bytes {self.gpu_cache_bytes} without --cache_device=gpu or auto"
+                )
+            return
+        if self.cache_device != "auto" and not _GPU.fullmatch(self.cache_device):
+            raise InvalidArgumentError(
+                f"--cache_device {self.cache_device}; legal: cpu, gpu, gpu:N, auto"
+            )
+        if not self.cache_rows and not self.cache_bytes:
+            raise InvalidArgumentError(
+                f"--cache_device={self.cache_device} without --cache_bytes or --cache_rows: rows on "
+                "a GPU come from those in memory"
+            )
+        if not self.cache_bytes and not self.gpu_cache_bytes:
+            raise InvalidArgumentError(
+                f"--cache_device={self.cache_device} with --cache_rows needs --gpu_cache_bytes, the "
+                "bound of the GPU's memory"
+            )
+
+    @property
+    def gpu(self) -> int | None:
+        """CUDA's number of the GPU that has hot rows; None: no GPU."""
+        if self.cache_device == "cpu":
+            return None
+        found = _GPU.fullmatch(self.cache_device)
+        return int(found[1] or 0) if found else 0
 
     def check_named(self, url: str, manifest: str) -> None:
         """Refuses a store that a manifest names, if it must not get the credentials.

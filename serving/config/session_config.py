@@ -46,6 +46,10 @@ def session_config(options: ServeOptions) -> config_pb2.ConfigProto:
     if options.per_process_gpu_memory_fraction:
         gpu = config.gpu_options
         gpu.per_process_gpu_memory_fraction = options.per_process_gpu_memory_fraction
+    elif options.rows.gpu is not None:
+        # Else TensorFlow would take all of the GPU's memory when the first session begins, and
+        # leave none for the rows of later versions.
+        config.gpu_options.allow_growth = True
     if options.mixed_precision:
         set_mixed_precision(config, options.mixed_precision)
     return config

@@ -53,6 +53,10 @@ class VersionRows:
             max_reads=options.max_reads,
             warm_up_rows_per_second=options.warm_up_rows_per_second,
         )
+        if options.gpu is not None:
+            self.message.gpu = options.gpu
+            self.message.gpu_cache_bytes = options.gpu_cache_bytes or options.cache_bytes
+            self.message.gpu_if_faster = options.cache_device == "auto"
         self._options = options
         self._before = before
         self._watch: TopologyWatch | None = None

@@ -54,6 +54,9 @@ struct ServingOptions {
 
 void bind_serving(nb::module_& m) {
   m.def(
+      "check_serving_gpu", [](int gpu) { run([&] { return hr_serving_check_gpu(gpu); }); },
+      nb::arg("gpu"), "Fails when hot rows cannot be cached on a GPU: it is not there.");
+  m.def(
       "attach_serving",
       [](const std::string& manifest_path, const nb::kwargs& options) {
         const ServingOptions given(options);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/device.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/platform/stream_executor.h"
 #include "tf/serving_op.h"

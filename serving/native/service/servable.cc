@@ -33,6 +33,9 @@ void bind_rows(const hotrow::LoadRequest& request, const std::string& name) {
   options.cache_rows = static_cast<uint64_t>(rows.cache_rows());
   options.cache_bytes = static_cast<uint64_t>(rows.cache_bytes());
   options.cache_lru = rows.cache_lru() ? 1 : 0;
+  options.gpu_cache_bytes = static_cast<uint64_t>(rows.gpu_cache_bytes());
+  options.gpu = rows.gpu();
+  options.gpu_if_faster = rows.gpu_if_faster() ? 1 : 0;
   options.warm_up_rows_per_second = static_cast<uint64_t>(rows.warm_up_rows_per_second());
   options.shown = request.shown().version();
   options.fence = request.shown().fence();

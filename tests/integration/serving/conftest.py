@@ -23,6 +23,7 @@ import grpc
 import pytest
 import tensorflow as tf
 from children import start_child
+from emulated_package import lay_out_emulated
 from free_ports import free_port
 from integration.serving.trained_run import export, train
 from tensorflow_serving.apis import (
@@ -166,8 +167,10 @@ StartServer = Callable[..., Server]
 def _servers() -> Iterator[StartServer]:
     servers: list[Server] = []
 
-    def start(model: str, base_path: Path, *flags: str) -> Server:
-        servers.append(Server(model, base_path, *flags))
+    def start(
+        model: str, base_path: Path, *flags: str, variables: dict[str, str] | None = None
+    ) -> Server:
+        servers.append(Server(model, base_path, *flags, variables=variables))
         return servers[-1]
 
     yield start
@@ -177,8 +180,18 @@ def _servers() -> Iterator[StartServer]:
 
 @pytest.fixture
 def start_server() -> Iterator[StartServer]:
-    """Starts servers, `start_server(model, base_path, *flags)`; they end with the test."""
+    """Starts servers, `start_server(model, base_path, *flags)`; they end with the test.
+
+    variables: of the environment, beside those of this process.
+    """
     yield from _servers()
+
+
+@pytest.fixture(scope="session")
+def on_emulated_gpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The variables with which a server finds GPUs, those of the emulator."""
+    folder = lay_out_emulated(tmp_path_factory.mktemp("emulated"))
+    return {"PYTHONPATH": str(folder)}
 
 
 @pytest.fixture(scope="module")

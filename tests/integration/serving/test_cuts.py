@@ -58,10 +58,16 @@ def model(redis_server: Any, model_in: Any) -> MarkedModel:
         pytest.param("redis", marks=pytest.mark.slow),
         pytest.param("cluster", marks=pytest.mark.slow),
         "redis, in batches",
+        "redis, rows on a GPU",
     ],
 )
 def test_cuts_are_seen_whole_and_in_order(
-    place: str, request: Any, model_in: Any, start_server: Any, tmp_path: Path
+    place: str,
+    request: Any,
+    model_in: Any,
+    start_server: Any,
+    on_emulated_gpus: dict[str, str],
+    tmp_path: Path,
 ) -> None:
     if place == "lmdb":
         model = model_in(f"file://{tmp_path}/store")
@@ -73,7 +79,11 @@ def test_cuts_are_seen_whole_and_in_order(
         parameters = "max_batch_size { value: 400 } batch_timeout_micros { value: 3000 }"
         (tmp_path / "batching").write_text(parameters)
         flags = ["--enable_batching", f"--batching_parameters_file={tmp_path}/batching"]
-    server = start_server("m", model.path, *CACHE, *flags)
+    variables = {}
+    if "GPU" in place:
+        flags = ["--cache_device=gpu", "--gpu_cache_bytes=1000000", metrics(tmp_path)]
+        variables = on_emulated_gpus
+    server = start_server("m", model.path, *CACHE, *flags, variables=variables)
     server.wait_ready()
     assert cut_of(server) == 0
     with marked_load(server) as load:
@@ -86,6 +96,9 @@ def test_cuts_are_seen_whole_and_in_order(
     assert load.failures() == []
     assert load.cuts() == set(range(8))
     assert cut_of(server) == 7
+    if "GPU" in place:
+        samples = samples_of(server)
+        assert sum(v for k, v in samples.items() if k.startswith("hotrow_gpu_cache_hits")) > 100
 
 
 def test_a_server_that_starts_later_begins_with_the_newest_cut(

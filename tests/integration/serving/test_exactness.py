@@ -215,19 +215,22 @@ def total(server: Any, counter: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("percent", "policy"),
+    ("percent", "policy", "gpu_bytes"),
     [
         # Rows come and go; every other case is one of its limits.
-        pytest.param(10, "lfu", id="10 percent, lfu"),
+        pytest.param(10, "lfu", 0, id="10 percent, lfu"),
+        pytest.param(10, "lfu", 30_000, id="10 percent, lfu, fewer on a GPU"),
         *[
-            pytest.param(percent, policy, id=name, marks=pytest.mark.slow)
-            for percent, policy, name in (
-                (0, "lfu", "no cache"),
-                (1, "lfu", "1 percent, lfu"),
-                (100, "lfu", "100 percent, lfu"),
-                (1, "lru", "1 percent, lru"),
-                (10, "lru", "10 percent, lru"),
-                (100, "lru", "100 percent, lru"),
+            pytest.param(percent, policy, gpu_bytes, id=name, marks=pytest.mark.slow)
+            for percent, policy, gpu_bytes, name in (
+                (0, "lfu", 0, "no cache"),
+                (1, "lfu", 0, "1 percent, lfu"),
+                (100, "lfu", 0, "100 percent, lfu"),
+                (100, "lfu", 10_000_000, "100 percent, lfu, on a GPU, too"),
+                (1, "lru", 0, "1 percent, lru"),
+                (10, "lru", 0, "10 percent, lru"),
+                (10, "lru", 30_000, "10 percent, lru, fewer on a GPU"),
+                (100, "lru", 0, "100 percent, lru"),
             )
         ],
     ],
@@ -235,17 +238,23 @@ def total(server: Any, counter: str) -> float:
 def test_concurrent_clients_get_the_embeddings_and_scores_of_training_to_the_bit(
     percent: int,
     policy: str,
+    gpu_bytes: int,
     trained: Trained,
     expected: list[list[Asked]],
     served: Path,
     start_server: Any,
+    on_emulated_gpus: dict[str, str],
     tmp_path: Path,
 ) -> None:
     (tmp_path / "monitoring").write_text("prometheus_config { enable: true }")
     rows = trained.rows * percent // 100
     cache = [f"--cache_rows={rows}", f"--cache_policy={policy}"]
+    variables = {}
+    if gpu_bytes:
+        cache += ["--cache_device=gpu", f"--gpu_cache_bytes={gpu_bytes}"]
+        variables = on_emulated_gpus
     flags = [*cache, "--store_timeout_ms=5000", f"--monitoring_config_file={tmp_path}/monitoring"]
-    server = start_server("float32", served, *flags)
+    server = start_server("float32", served, *flags, variables=variables)
     server.wait_ready()
     assert differences(server, "float32", expected) == []
     assert total(server, "failed_rows") == 0
@@ -253,6 +262,9 @@ def test_concurrent_clients_get_the_embeddings_and_scores_of_training_to_the_bit
     assert (total(server, "cache_hits") > 1000) == (percent > 0)
     if percent in (1, 10):
         assert total(server, "cache_evicted_rows") > 50
+    assert (total(server, "gpu_cache_hits") > 1000) == (gpu_bytes > 0)
+    if 0 < gpu_bytes < 100_000:
+        assert total(server, "gpu_cache_evicted_rows") > 50
 
 
 @pytest.mark.slow
