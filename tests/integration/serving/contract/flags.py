@@ -407,4 +407,14 @@ ROWS = (
         "test_exactness.py"
         "::test_concurrent_clients_get_the_embeddings_and_scores_of_training_to_the_bit",
     ),
+    added(
+        "`cache_device`, `gpu_cache_bytes`",
+        "test_cache_device.py::test_a_gpu_that_is_not_there_is_refused_by_name",
+        "test_cache_device.py::test_auto_without_a_gpu_serves_from_memory_and_says_so",
+        "test_cache_device.py::test_a_machine_with_a_gpu_serves_the_same",
+        "test_cache_device.py::test_a_gpu_beyond_those_of_the_machine_is_refused",
+        "test_cuts.py::test_cuts_are_seen_whole_and_in_order",
+        "test_exactness.py"
+        "::test_concurrent_clients_get_the_embeddings_and_scores_of_training_to_the_bit",
+    ),
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,3 +45,26 @@ def test_at_least_one_read_is_allowed() -> None:
         RowOptions(max_reads=0)
     with pytest.raises(InvalidArgumentError, match="--cache_warm_up_rows_per_second 0"):
         RowOptions(warm_up_rows_per_second=0)
+
+
+@pytest.mark.parametrize(
+    ("device", "gpu"), [("cpu", None), ("gpu", 0), ("gpu:0", 0), ("gpu:12", 12), ("auto", 0)]
+)
+def test_a_device_of_the_cache_is_a_gpu_or_none(device: str, gpu: int | None) -> None:
+    assert RowOptions(cache_device=device, cache_bytes=1000).gpu == gpu
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cache_device": "cuda"}, "--cache_device cuda; legal: cpu, gpu, gpu:N, auto"),
+        ({"cache_device": "gpu:"}, "--cache_device gpu:; legal"),
+        ({"cache_device": "gpu"}, "--cache_device=gpu without --cache_bytes or --cache_rows"),
+        ({"cache_device": "auto", "cache_rows": 9}, "--cache_rows needs --gpu_cache_bytes"),
+        ({"gpu_cache_bytes": 9}, "--gpu_cache_bytes 9 without --cache_device=gpu"),
+        ({"gpu_cache_bytes": -1}, "--gpu_cache_bytes -1: must be 0"),
+    ],
+)
+def test_a_device_without_what_it_needs_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        RowOptions(**options)
