@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/abi/guard.h"
+#include "core/serving/device_lookup.h"
+#include "core/serving/device_rows.h"
 #include "core/serving/hot_rows.h"
 #include "core/serving/lookup.h"
 #include "core/store/memory_reader.h"
@@ -18,6 +20,9 @@ using hotrow::capi::guarded;
 
 struct hr_hot_rows {
   std::shared_ptr<hotrow::HotRows> cache;
+};
+struct hr_gpu_rows {
+  std::unique_ptr<hotrow::DeviceRows> rows;
 };
 struct hr_lookup {
   hotrow::ServingLookup lookup;
@@ -33,6 +38,28 @@ hotrow::Deadline deadline_after(double seconds) {
   return std::chrono::steady_clock::now() +
          std::chrono::duration_cast<hotrow::Deadline::duration>(
              std::chrono::duration<double>(std::max(seconds, 0.0)));
+}
+
+std::vector<hotrow::ServingFeature> serving_features(const hr_feature* features, size_t count) {
+  const std::vector<hotrow::Feature> given = hotrow::capi::to_features(features, count);
+  std::vector<hotrow::ServingFeature> asked(count);
+  for (size_t f = 0; f < count; ++f) {
+    asked[f] = {given[f].name, features[f].table, given[f].keys, given[f].segments};
+  }
+  return asked;
+}
+
+void write_report(const hotrow::LookupReport& met, hr_lookup_report* report) {
+  *report = {met.keys,    met.hits,   met.fetched,
+             met.unknown, met.failed, static_cast<int>(met.failure.code)};
+  if (met.failure.code != Code::kOk) hotrow::capi::last_error() = met.failure.message;
+}
+
+hotrow::CachePolicy policy_of(int policy) {
+  if (policy != 0 && policy != 1) {
+    fail(Code::kInvalidArgument, "policy %d of a cache; 0 (LFU) or 1 (LRU)", policy);
+  }
+  return static_cast<hotrow::CachePolicy>(policy);
 }
 
 const std::byte* bytes_of(const uint8_t* rows) { return reinterpret_cast<const std::byte*>(rows); }
@@ -66,13 +93,10 @@ int hr_memory_reader_put(hr_reader* reader, size_t table, const int64_t* keys, s
 int hr_hot_rows_create(const hr_reader* reader, uint64_t rows, uint64_t bytes, int policy,
                        hr_hot_rows** cache) {
   return guarded([&] {
-    if (policy != 0 && policy != 1) {
-      fail(Code::kInvalidArgument, "policy %d of a cache; 0 (LFU) or 1 (LRU)", policy);
-    }
     hotrow::HotRowsOptions options;
     options.rows = rows;
     options.bytes = bytes;
-    options.policy = static_cast<hotrow::CachePolicy>(policy);
+    options.policy = policy_of(policy);
     *cache = new hr_hot_rows{std::make_shared<hotrow::HotRows>(reader->reader->tables(), options)};
   });
 }
@@ -104,6 +128,27 @@ int hr_hot_rows_count(const hr_hot_rows* cache, size_t table, hr_hot_counts* cou
   });
 }
 
+int hr_gpu_rows_create(const hr_hot_rows* below, int gpu, uint64_t bytes, int policy,
+                       hr_gpu_rows** rows) {
+  return guarded([&] {
+    hotrow::DeviceRowsOptions options;
+    options.gpu = gpu;
+    options.bytes = bytes;
+    options.policy = policy_of(policy);
+    *rows = new hr_gpu_rows{hotrow::make_device_rows(below->cache, options)};
+  });
+}
+
+void hr_gpu_rows_release(hr_gpu_rows* rows) { delete rows; }
+
+int hr_gpu_rows_fill(hr_gpu_rows* rows, size_t table, const int64_t* keys, size_t count) {
+  return guarded([&] { rows->rows->fill(table, keys, count); });
+}
+
+int hr_gpu_rows_size(const hr_gpu_rows* rows, uint64_t* size) {
+  return guarded([&] { *size = rows->rows->counts().rows(); });
+}
+
 int hr_lookup_create(const hr_reader* reader, hr_hot_rows* cache, int on_store_failure,
                      int share_fetches, hr_lookup** lookup) {
   return guarded([&] {
@@ -124,16 +169,26 @@ int hr_lookup_run(const hr_lookup* lookup, const hr_feature* features, size_t co
                   float* const* pooled, double timeout_seconds, const hr_executor* executor,
                   hr_lookup_report* report) {
   return guarded([&] {
-    const std::vector<hotrow::Feature> given = hotrow::capi::to_features(features, count);
-    std::vector<hotrow::ServingFeature> asked(count);
-    for (size_t f = 0; f < count; ++f) {
-      asked[f] = {given[f].name, features[f].table, given[f].keys, given[f].segments};
-    }
-    const hotrow::LookupReport met = lookup->lookup.lookup(
-        asked.data(), count, pooled, deadline_after(timeout_seconds), hotrow::Executor(executor));
-    *report = {met.keys,    met.hits,   met.fetched,
-               met.unknown, met.failed, static_cast<int>(met.failure.code)};
-    if (met.failure.code != Code::kOk) hotrow::capi::last_error() = met.failure.message;
+    const std::vector<hotrow::ServingFeature> asked = serving_features(features, count);
+    write_report(lookup->lookup.lookup(asked.data(), count, pooled, deadline_after(timeout_seconds),
+                                       hotrow::Executor(executor)),
+                 report);
+  });
+}
+
+int hr_lookup_run_on_gpu(const hr_lookup* lookup, hr_gpu_rows* rows, const hr_stream* on,
+                         const hr_feature* features, size_t count, float* const* pooled,
+                         double timeout_seconds, const hr_executor* executor,
+                         hr_lookup_report* report) {
+  return guarded([&] {
+    const std::vector<hotrow::ServingFeature> asked = serving_features(features, count);
+    const hotrow::Overlay overlay;
+    const hotrow::Executor threads(executor);
+    hotrow::LookupReport met;
+    auto rest = hotrow::begin_on_device(lookup->lookup, *rows->rows, on->stream, asked.data(),
+                                        count, pooled, threads, {}, overlay, &met);
+    if (rest != nullptr) met = rest->finish(deadline_after(timeout_seconds), threads);
+    write_report(met, report);
   });
 }
 

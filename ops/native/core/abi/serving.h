@@ -43,6 +43,19 @@ HR_API int hr_hot_rows_clear(hr_hot_rows* cache);
 HR_API void hr_hot_rows_size(const hr_hot_rows* cache, size_t* slots, size_t* bytes);
 HR_API int hr_hot_rows_count(const hr_hot_rows* cache, size_t table, hr_hot_counts* counts);
 
+/* --- hot rows on a GPU ------------------------------------------------------------------------ */
+typedef struct hr_gpu_rows hr_gpu_rows;
+
+/* The hottest rows of `below` in the memory of a GPU, by CUDA's number. bytes: of it, above 0.
+ * policy: as above. Fails with FailedPrecondition without the GPU, or in a core without CUDA. */
+HR_API int hr_gpu_rows_create(const hr_hot_rows* below, int gpu, uint64_t bytes, int policy,
+                              hr_gpu_rows** rows);
+HR_API void hr_gpu_rows_release(hr_gpu_rows* rows);
+/* Brings rows of `below` in, and waits for them. keys: (N), distinct. */
+HR_API int hr_gpu_rows_fill(hr_gpu_rows* rows, size_t table, const int64_t* keys, size_t count);
+/* Rows that are there now. */
+HR_API int hr_gpu_rows_size(const hr_gpu_rows* rows, uint64_t* size);
+
 /* --- lookups ---------------------------------------------------------------------------------- */
 typedef struct hr_lookup hr_lookup;
 
@@ -73,6 +86,12 @@ HR_API void hr_lookup_release(hr_lookup* lookup);
 HR_API int hr_lookup_run(const hr_lookup* lookup, const hr_feature* features, size_t count,
                          float* const* pooled, double timeout_seconds, const hr_executor* executor,
                          hr_lookup_report* report);
+/* The same with outputs on the GPU of `rows`, whose tables are the lookup's: they are written in
+ * the order of the stream. */
+HR_API int hr_lookup_run_on_gpu(const hr_lookup* lookup, hr_gpu_rows* rows, const hr_stream* on,
+                                const hr_feature* features, size_t count, float* const* pooled,
+                                double timeout_seconds, const hr_executor* executor,
+                                hr_lookup_report* report);
 HR_API int hr_lookup_count(const hr_lookup* lookup, size_t table, hr_lookup_counts* counts);
 /* Keys that waited for another lookup's fetch. */
 HR_API uint64_t hr_lookup_waited(const hr_lookup* lookup);

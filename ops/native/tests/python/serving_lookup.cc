@@ -98,6 +98,29 @@ class HotRows {
   std::vector<size_t> row_bytes_;
 };
 
+// The hottest rows of a cache, in the memory of a GPU.
+class GpuRows {
+ public:
+  GpuRows(const HotRows& below, int gpu, uint64_t bytes, int policy) : below_(below) {
+    hr_gpu_rows* raw = nullptr;
+    run([&] { return hr_gpu_rows_create(below.get(), gpu, bytes, policy, &raw); });
+    rows_.reset(raw, hr_gpu_rows_release);
+  }
+  void fill(size_t table, Int64s keys) {
+    run([&] { return hr_gpu_rows_fill(get(), table, keys.data(), keys.shape(0)); });
+  }
+  uint64_t size() const {
+    uint64_t size = 0;
+    run([&] { return hr_gpu_rows_size(get(), &size); });
+    return size;
+  }
+  hr_gpu_rows* get() const { return rows_.get(); }
+
+ private:
+  const HotRows below_;
+  std::shared_ptr<hr_gpu_rows> rows_;
+};
+
 class ServingLookup {
  public:
   ServingLookup(const RowReader& reader, const HotRows* cache, int on_store_failure,
@@ -121,25 +144,13 @@ class ServingLookup {
     std::vector<hr_feature> features;
     std::vector<float*> outputs;
     nb::list pooled;
-    for (const auto& [table, keys, splits, weights, combiner] : asked) {
-      if (table >= widths_.size()) throw nb::index_error("no such table");
-      if (splits && splits->shape(0) == 0)
-        throw nb::value_error("row_splits: length 0, at least 1");
-      if (weights) check_length("lookup: weights", weights->shape(0), keys.shape(0));
-      const size_t samples = splits ? splits->shape(0) - 1 : keys.shape(0);
-      hr_feature feature = {};
-      feature.name = "of a lookup";
-      feature.keys = keys.data();
-      feature.key_count = keys.shape(0);
-      feature.samples = samples;
-      feature.row_splits = splits ? splits->data() : nullptr;
-      feature.weights = weights ? weights->data() : nullptr;
-      feature.combiner = combiner;
-      feature.table = table;
-      features.push_back(feature);
+    for (const Asked& one : asked) {
+      const hr_feature feature = feature_of(one);
       float* rows;
-      pooled.append(
-          make_array<float>({combiner == 0 ? keys.shape(0) : samples, widths_[table]}, &rows));
+      pooled.append(make_array<float>(
+          {feature.combiner == 0 ? feature.key_count : feature.samples, widths_[feature.table]},
+          &rows));
+      features.push_back(feature);
       outputs.push_back(rows);
     }
     hr_lookup_report report;
@@ -148,13 +159,28 @@ class ServingLookup {
                            timeout_seconds, threads_ == nullptr ? nullptr : threads_->executor(),
                            &report);
     });
-    nb::dict met;
-    met["keys"] = report.keys;
-    met["hits"] = report.hits;
-    met["fetched"] = report.fetched;
-    met["unknown"] = report.unknown;
-    met["failed"] = report.failed;
-    return nb::make_tuple(pooled, met, report.failure == 0 ? "" : hr_last_error());
+    return nb::make_tuple(pooled, counted(report), report.failure == 0 ? "" : hr_last_error());
+  }
+
+  // outputs: addresses on the GPU of `rows`, of (B, D) or (N, D) floats. Returns counts of keys.
+  nb::dict lookup_on_gpu(const std::vector<Asked>& asked, const GpuRows& rows,
+                         const std::vector<uintptr_t>& outputs, uintptr_t stream,
+                         double timeout_seconds) const {
+    check_length("lookup: outputs", outputs.size(), asked.size());
+    std::vector<hr_feature> features;
+    std::vector<float*> pooled;
+    for (size_t f = 0; f < asked.size(); ++f) {
+      features.push_back(feature_of(asked[f]));
+      pooled.push_back(reinterpret_cast<float*>(outputs[f]));
+    }
+    const hr_stream on = {reinterpret_cast<void*>(stream)};
+    hr_lookup_report report;
+    run([&] {
+      return hr_lookup_run_on_gpu(lookup_.get(), rows.get(), &on, features.data(), features.size(),
+                                  pooled.data(), timeout_seconds,
+                                  threads_ == nullptr ? nullptr : threads_->executor(), &report);
+    });
+    return counted(report);
   }
 
   nb::dict counts(size_t table) const {
@@ -170,6 +196,32 @@ class ServingLookup {
   uint64_t waited() const { return hr_lookup_waited(lookup_.get()); }
 
  private:
+  hr_feature feature_of(const Asked& asked) const {
+    const auto& [table, keys, splits, weights, combiner] = asked;
+    if (table >= widths_.size()) throw nb::index_error("no such table");
+    if (splits && splits->shape(0) == 0) throw nb::value_error("row_splits: length 0, at least 1");
+    if (weights) check_length("lookup: weights", weights->shape(0), keys.shape(0));
+    hr_feature feature = {};
+    feature.name = "of a lookup";
+    feature.keys = keys.data();
+    feature.key_count = keys.shape(0);
+    feature.samples = splits ? splits->shape(0) - 1 : keys.shape(0);
+    feature.row_splits = splits ? splits->data() : nullptr;
+    feature.weights = weights ? weights->data() : nullptr;
+    feature.combiner = combiner;
+    feature.table = table;
+    return feature;
+  }
+  static nb::dict counted(const hr_lookup_report& report) {
+    nb::dict met;
+    met["keys"] = report.keys;
+    met["hits"] = report.hits;
+    met["fetched"] = report.fetched;
+    met["unknown"] = report.unknown;
+    met["failed"] = report.failed;
+    return met;
+  }
+
   std::shared_ptr<hr_lookup> lookup_;
   std::vector<size_t> widths_;
   std::unique_ptr<Threads> threads_;
@@ -192,11 +244,18 @@ void bind_serving_lookup(nb::module_& m) {
       .def_prop_ro("slots", &HotRows::slots)
       .def_prop_ro("bytes", &HotRows::bytes)
       .def("counts", &HotRows::counts, nb::arg("table"));
+  nb::class_<GpuRows>(m, "GpuRows", "The hottest rows of a cache, in the memory of a GPU.")
+      .def(nb::init<const HotRows&, int, uint64_t, int>(), nb::arg("below"), nb::arg("gpu"),
+           nb::arg("bytes"), nb::kw_only(), nb::arg("policy") = 0)
+      .def("fill", &GpuRows::fill, nb::arg("table"), nb::arg("keys").noconvert())
+      .def_prop_ro("size", &GpuRows::size);
   nb::class_<ServingLookup>(m, "ServingLookup", "Looks up features of the tables of a reader.")
       .def(nb::init<const RowReader&, const HotRows*, int, bool, size_t>(), nb::arg("reader"),
            nb::arg("cache").none() = nb::none(), nb::kw_only(), nb::arg("on_store_failure") = 0,
            nb::arg("share_fetches") = true, nb::arg("threads") = 1)
       .def("lookup", &ServingLookup::lookup, nb::arg("features"), nb::arg("timeout_seconds") = 10.0)
+      .def("lookup_on_gpu", &ServingLookup::lookup_on_gpu, nb::arg("features"), nb::arg("rows"),
+           nb::arg("outputs"), nb::arg("stream"), nb::arg("timeout_seconds") = 10.0)
       .def("counts", &ServingLookup::counts, nb::arg("table"))
       .def_prop_ro("waited", &ServingLookup::waited);
 }
