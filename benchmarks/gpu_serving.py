@@ -36,8 +36,9 @@ BATCHES = (1, 128, 1024)
 SHARES = (1.0, 0.95, 0.5)
 REQUESTS, WARM_UP = 300, 30
 # Of the estimates: bytes/s of the bus in small copies; seconds of a launch with its wait, of a
-# copy, of a key on the CPU (benchmarks/results/serving.md), of a wave of warps in the kernel.
-BUS, LAUNCH, COPY, KEY_ON_CPU, WAVE = 20e9, 10e-6, 3e-6, 60e-9, 2e-6
+# copy, of a key on the CPU (benchmarks/results/redis.md, 52 million rows/s), and of a wave of warps
+# in the kernel.
+BUS, LAUNCH, COPY, KEY_ON_CPU, WAVE = 20e9, 10e-6, 3e-6, 19e-9, 2e-6
 WARPS = 132 * 52
 
 Result = dict[str, Any]
