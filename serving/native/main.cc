@@ -22,6 +22,7 @@
 #include "base/log_line.h"
 #include "control/service.h"
 #include "control/socket.h"
+#include "core/abi/c_api.h"
 #include "session/session.h"
 
 namespace {
@@ -58,6 +59,9 @@ int main(int argc, char** argv) {
   allow_many_files();
   hotrow_server::open_devices();
   hotrow_server::wait_in_threads_of_requests();
+  hr_set_warn([](const char* message) {
+    hotrow_server::log_line(hotrow_server::Level::kError, "main.cc", message);
+  });
   const int log = std::atoi(argv[3]);
   dup2(log, STDERR_FILENO);
   close(log);

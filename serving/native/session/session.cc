@@ -318,8 +318,13 @@ void wait_in_threads_of_requests() {
 }
 
 void open_devices() {
+  // A ConfigProto with device_count {key: "GPU" value: 0}. The first session that opens a GPU
+  // decides how much of its memory TensorFlow takes, for all later ones: that must be a session
+  // with the configuration of the flags.
+  static constexpr char kNoGpu[] = "\x0a\x07\x0a\x03GPU\x10\x00";
   const StatusOf status;
   TF_SessionOptions* const options = TF_NewSessionOptions();
+  TF_SetConfig(options, kNoGpu, sizeof(kNoGpu) - 1, status.status);
   TF_Graph* const graph = TF_NewGraph();
   if (TF_Session* session = TF_NewSession(graph, options, status.status)) {
     TF_DeleteSession(session, status.status);

@@ -65,7 +65,7 @@ class Session {
 // own.
 void wait_in_threads_of_requests();
 
-// Makes TensorFlow search for devices, about which it logs much.
+// Makes TensorFlow search for devices but GPUs, about which it logs much.
 void open_devices();
 
 // Loads a library of ops into the process, once.

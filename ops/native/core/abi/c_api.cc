@@ -13,6 +13,7 @@
 #include "core/base/fingerprint.h"
 #include "core/base/status.h"
 #include "core/base/unique.h"
+#include "core/base/warning.h"
 #include "core/table/registry.h"
 
 struct hr_serving {
@@ -110,6 +111,8 @@ int hr_group_by_owner(const int64_t* keys, size_t count, int32_t shards, int has
     std::copy(d.counts().begin(), d.counts().end(), counts);
   });
 }
+
+void hr_set_warn(void (*warn)(const char* message)) { hotrow::set_warn(warn); }
 
 int hr_serving_bind(const char* model, int64_t version, const char* manifest_path,
                     const hr_serving_options* options) {

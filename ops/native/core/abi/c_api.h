@@ -341,6 +341,10 @@ HR_API int hr_commit(hr_table* const* tables, size_t table_count, const float* c
  * creation of a table, and in steps only for batches larger than any before. */
 HR_API int hr_device_set_allocator(int device, const hr_device_allocator* allocator);
 
+/* From now on the core calls `warn` with failures that it has handled, from any thread; null: with
+ * none. */
+HR_API void hr_set_warn(void (*warn)(const char* message));
+
 /* --- serving ---------------------------------------------------------------------------------- */
 typedef struct hr_serving hr_serving; /* a reference to the tables of a version */
 

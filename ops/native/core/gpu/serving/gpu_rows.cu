@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/base/warning.h"
 #include "core/gpu/kernels/device_code.h"
 #include "core/gpu/serving/gpu_rows.h"
 #include "core/store/store_layout.h"
@@ -453,7 +454,12 @@ void GpuRows::or_off(Change&& change) {
     // Rows on the GPU may be older than those in RAM now.
     least_keys_ = kNever;
     const std::lock_guard lock(off_mutex_);
-    if (why_off_.empty()) why_off_ = error.what();
+    if (!why_off_.empty()) return;
+    why_off_ = error.what();
+    warn("rows on GPU " + std::to_string(options_.gpu) +
+         " are given up, and read from RAM from now on; restart the server when the GPU works "
+         "again: " +
+         why_off_);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "core/base/warning.h"
 #include "tests/error_code.h"
 #include "tests/gpu/serving/gpu_lookup.h"
 #include "tests/serving/cut_blocks.h"
@@ -455,7 +456,10 @@ TEST_CASE("gpu rows: a failing call of CUDA fails its lookup, and the next one i
 }
 
 TEST_CASE("gpu rows: an update that fails turns the GPU off, and lookups are still right") {
+  static std::string warned;
+  set_warn([](const char* message) { warned += message; });
   for (const bool clears : {false, true}) {
+    warned.clear();
     Served served(kAllRows);
     served.fill_all(0, 40);
     {
@@ -469,12 +473,15 @@ TEST_CASE("gpu rows: an update that fails turns the GPU off, and lookups are sti
     }
     if (clears) served.put(0, 5, 7);
     CHECK(served.rows->why_off().find("unknown") != std::string::npos);
+    CHECK(warned.find("rows on GPU 0 are given up, and read from RAM from now on") == 0);
+    CHECK(warned.find(served.rows->why_off()) != std::string::npos);
     const uint64_t before = served.lookups().hits;
     CHECK(served.row_of(0, 5) == served_row(served.tables[0], 0, 5, 7));
     CHECK(served.row_of(0, 6) == served_row(served.tables[0], 0, 6, 1));
     CHECK(served.lookups().hits == before);
     CHECK(served.rows->counts().rows() == 0);
   }
+  set_warn(nullptr);
 }
 #endif
 
