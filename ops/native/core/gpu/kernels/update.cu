@@ -21,6 +21,7 @@ struct UpdateTable {
   uint32_t corrections_count, clock;
   uint32_t width, lanes;
   uint32_t state_offset, vector_bytes, scalars_offset;
+  uint32_t whole_width, first_column;  // of whole rows, of which lines have a part
   RowType weights, state;
   uint32_t launch;  // tables of other launches are skipped
   UpdateNumbers n;
@@ -42,6 +43,9 @@ UpdateTable describe(const DeviceStep& given, uint32_t number_of_launch) {
   t.state_offset = static_cast<uint32_t>(step.layout.state_offset());
   t.vector_bytes = static_cast<uint32_t>(step.layout.width * bytes_of(step.layout.state));
   t.scalars_offset = static_cast<uint32_t>(step.layout.scalars_offset());
+  t.whole_width =
+      static_cast<uint32_t>(step.whole_width != 0 ? step.whole_width : step.layout.width);
+  t.first_column = static_cast<uint32_t>(step.first_column);
   t.weights = step.layout.weights;
   t.state = step.layout.state;
   t.launch = number_of_launch;
@@ -181,12 +185,14 @@ __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceG
     }
     if (fits && !tile.all(checks == 0.0f)) return false;
     if (!writes || column >= t.width) continue;
+    // vector: its number in the line.
     const auto store = [&](RowType type, std::byte* values, const float(&from)[4],
-                           uint32_t position) {
+                           uint32_t vector) {
+      const uint32_t position = kHalf ? vector * t.whole_width + t.first_column : 0;
       store_quad(kHalf ? type : RowType::kFloat32, values, column, t.width, from, stream, position);
     };
-    if constexpr (kVectors > 0) store(t.state, first_state, a, t.width);
-    if constexpr (kVectors > 1) store(t.state, second_state, b, 2 * t.width);
+    if constexpr (kVectors > 0) store(t.state, first_state, a, 1);
+    if constexpr (kVectors > 1) store(t.state, second_state, b, 2);
     store(t.weights, weights, w, 0);
   }
   if (tile.lane == 0) {

@@ -380,7 +380,13 @@ void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
   }
   double* const total =
       take_from(work_->total, [](DeviceArena& arena) { return arena.take<double>(1); });
-  device_squares(normed.data(), tables, batch.unique, count, batch.probed.lines, total, memory,
+  // All ranks have the same rows of a replicated table: those of the first count.
+  std::vector<DeviceNormed> counted = normed;
+  for (size_t t = 0; t < tables; ++t) {
+    const Sharding& sharding = tables_[t]->sharding();
+    if (sharding.scheme == Scheme::kReplicated && sharding.rank() != 0) counted[t].factor = 0.0f;
+  }
+  device_squares(counted.data(), tables, batch.unique, count, batch.probed.lines, total, memory,
                  clip_bytes, stream_);
   auto* const sum = reinterpret_cast<double*>(work_->answer.data());
   read(sum, total, 1);

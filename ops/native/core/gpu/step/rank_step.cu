@@ -71,7 +71,7 @@ class StepOnDevice {
     if (ticket == 0) return nullptr;
     for (auto& pass : work().waiting) {
       if (pass->ticket != ticket) continue;
-      const bool same = pass->tables == call_.tables && pass->keys == KeyPlaces::of(call_);
+      const bool same = pass->tables == call_.tables && pass->places == KeyPlaces::of(call_);
       return same ? pass.get() : nullptr;
     }
     return nullptr;

@@ -14,7 +14,12 @@ namespace hotrow {
 TEST_CASE("device ranks: a key that one rank may not have fails on all, and changes nothing") {
   std::vector<Split> splits(2);
   splits[1].kind.vocabulary_size = 100;
-  for (const size_t wrong_rank : {size_t{0}, size_t{1}, size_t{2}}) {
+  constexpr Scheme kSchemes[] = {Scheme::kRow, Scheme::kTable, Scheme::kColumn, Scheme::kReplicated,
+                                 Scheme::kRowBroadcast};
+  for (size_t number = 0; number < std::size(kSchemes); ++number) {
+    const size_t wrong_rank = number % 3;
+    splits[1].scheme = kSchemes[number];
+    CAPTURE(scheme_name(kSchemes[number]));
     Ranked ranked(splits, 3, DeviceCollectives::kAuto);
     const auto outcomes = on_ranks(3, [&](int rank) {
       const auto r = static_cast<size_t>(rank);
@@ -50,8 +55,8 @@ TEST_CASE("device ranks: a rank that fails in a step ends all with its words") {
     const auto outcomes = on_ranks(2, [&](int rank) {
       const auto r = static_cast<size_t>(rank);
       const Stream stream;
-      std::mt19937_64 random(3);
-      Batch batch(ranked.plain[r], ranked.tiered[r], random, 40, Executor(), stream);
+      Draw draw(3);
+      Batch batch(ranked.plain[r], ranked.tiered[r], draw, 40, Executor(), stream);
       const int64_t ticket = batch.device.forward(true);
       if (rank == 1) ranked.devices[r]->fail(Code::kResourceExhausted, "no memory");
       batch.device.backward(now(ticket));
@@ -66,24 +71,29 @@ TEST_CASE("device ranks: a rank that fails in a step ends all with its words") {
 
 TEST_CASE("device ranks: what is not built is refused by name") {
   const Group group = group_of(1);
-  const auto message = [&](Scheme scheme, StalenessOptions staleness) {
+  const auto refusal = [&](Scheme scheme, StalenessOptions staleness, OptimizerKind optimizer,
+                           float clip) {
     Sharding sharding;
     sharding.ranks = group[0];
     sharding.scheme = scheme;
     sharding.width = 5;
     sharding.staleness = staleness;
-    return outcome_of([&] { Table("t", options_of(Kind(), true), 1, false, sharding); });
+    TableOptions options = options_of(Kind(), true);
+    options.optimizer.kind = optimizer;
+    options.optimizer.clip_row_norm = clip;
+    const Outcome found = outcome_of([&] { Table("t", options, 1, false, sharding); });
+    CHECK((found.code == Code::kUnimplemented || found.message.empty()));
+    return found.message;
   };
-  for (const Scheme scheme : {Scheme::kColumn, Scheme::kRowBroadcast, Scheme::kReplicated}) {
-    const Outcome found = message(scheme, {});
-    CHECK(found.code == Code::kUnimplemented);
-    CHECK(found.message == "table t: scheme " + std::string(scheme_name(scheme)) +
-                               " with a cache on a GPU is not built yet; use row or table, or "
-                               "device: cpu");
+  for (const Scheme scheme : {Scheme::kRow, Scheme::kReplicated, Scheme::kRowBroadcast}) {
+    CHECK(refusal(scheme, {}, OptimizerKind::kRowwiseAdagrad, 0.5f) == "");
   }
-  const Outcome found = message(Scheme::kRow, {2, 10});
-  CHECK(found.code == Code::kUnimplemented);
-  CHECK(found.message.find("table t: staleness with a cache on a GPU") == 0);
+  CHECK(refusal(Scheme::kColumn, {}, OptimizerKind::kAdam, 0.0f) == "");
+  const std::string of_rows = "table t: scheme column with a cache on a GPU does not have row-wise";
+  CHECK(refusal(Scheme::kColumn, {}, OptimizerKind::kRowwiseAdagrad, 0.0f).find(of_rows) == 0);
+  CHECK(refusal(Scheme::kColumn, {}, OptimizerKind::kAdam, 0.5f).find(of_rows) == 0);
+  CHECK(refusal(Scheme::kRow, {2, 10}, OptimizerKind::kAdam, 0.0f)
+            .find("table t: staleness with a cache on a GPU") == 0);
 }
 
 TEST_CASE("device ranks: NCCL is refused to ranks with one GPU, on all of them") {
@@ -91,8 +101,8 @@ TEST_CASE("device ranks: NCCL is refused to ranks with one GPU, on all of them")
   const auto outcomes = on_ranks(2, [&](int rank) {
     const auto r = static_cast<size_t>(rank);
     const Stream stream;
-    std::mt19937_64 random(3);
-    Batch batch(ranked.plain[r], ranked.tiered[r], random, 4, Executor(), stream);
+    Draw draw(3);
+    Batch batch(ranked.plain[r], ranked.tiered[r], draw, 4, Executor(), stream);
     batch.device.forward(true);
   });
   for (const Outcome& outcome : outcomes) {

@@ -20,6 +20,7 @@ void train(const std::vector<Split>& splits, int ranks, int steps,
            DeviceCollectives wanted = DeviceCollectives::kAuto, float clip = 0.0f) {
   CAPTURE(ranks);
   Steps all(splits, ranks, wanted);
+  all.spoil_gradients();
   std::vector<float> rates(splits.size());
   for (int step = 0; step < steps; ++step) {
     CAPTURE(step);
@@ -78,7 +79,55 @@ std::vector<Split> several(size_t cache_rows) {
   return splits;
 }
 
+constexpr Scheme kSchemes[] = {Scheme::kRow, Scheme::kTable, Scheme::kColumn, Scheme::kReplicated,
+                               Scheme::kRowBroadcast};
+
+// Three tables of one scheme, of different types, widths, optimizers, admission and expiry.
+std::vector<Split> split_by(Scheme scheme, size_t cache_rows) {
+  std::vector<Split> splits = several(cache_rows);
+  splits.erase(splits.begin());
+  for (Split& split : splits) {
+    split.scheme = scheme;
+    if (split.kind.optimizer == OptimizerKind::kRowwiseAdagrad && scheme == Scheme::kColumn) {
+      split.kind.optimizer = OptimizerKind::kMomentum;
+    }
+  }
+  return splits;
+}
+
+// A table of each scheme in one layer.
+std::vector<Split> mixed(size_t cache_rows) {
+  std::vector<Split> splits(std::size(kSchemes));
+  for (size_t t = 0; t < splits.size(); ++t) {
+    splits[t].kind.width = std::vector<size_t>{4, 9, 7, 12, 5}[t];
+    splits[t].kind.cache_rows = cache_rows;
+    splits[t].kind.optimizer = t % 2 == 0 ? OptimizerKind::kAdam : OptimizerKind::kAdagrad;
+    splits[t].scheme = kSchemes[(t + 2) % std::size(kSchemes)];
+    splits[t].hashed = t == 4;
+  }
+  return splits;
+}
+
 }  // namespace
+
+TEST_CASE("device ranks: every scheme gives the rows of ranks in memory") {
+  for (const Scheme scheme : {Scheme::kColumn, Scheme::kReplicated, Scheme::kRowBroadcast}) {
+    CAPTURE(scheme_name(scheme));
+    for (int ranks = 1; ranks <= 3; ++ranks) {
+      for (const size_t rows : {size_t{1}, size_t{301}, size_t{6002}}) {
+        if (kLess && rows != (ranks == 2 ? 1 : 301)) continue;
+        CAPTURE(rows);
+        train(split_by(scheme, rows), ranks, kLess ? 6 : 14);
+      }
+    }
+  }
+}
+
+TEST_CASE("device ranks: tables of all schemes in one layer") {
+  for (int ranks = 1; ranks <= 3; ++ranks) train(mixed(200), ranks, kLess ? 6 : 14);
+  train(mixed(200), 3, 4, DeviceCollectives::kHost);
+  train(mixed(200), 2, 6, DeviceCollectives::kAuto, 0.05f);
+}
 
 TEST_CASE("device ranks: every optimizer and size of cache gives the rows of ranks in memory") {
   for (const OptimizerKind optimizer : kAllKinds) {
@@ -109,7 +158,8 @@ TEST_CASE("device ranks: by way of the host's memory come the same rows") {
 }
 
 TEST_CASE("device ranks: gradients that wait are committed, clipped by the norm of all") {
-  const std::vector<Split> splits = several(100);
+  std::vector<Split> splits = several(100);
+  for (const Split& split : mixed(100)) splits.push_back(split);
   Steps all(splits, 2);
   const Executor executor;
   const Stream streams[2];
@@ -175,16 +225,17 @@ TEST_CASE("device ranks: a snapshot has the rows of its moment while ranks train
 
 TEST_CASE("device ranks: prefetched batches change nothing but where rows are") {
   std::vector<Split> splits = several(200);
+  for (const Split& split : mixed(200)) splits.push_back(split);
   Ranked ranked(splits, 2, DeviceCollectives::kAuto);
   std::vector<std::unique_ptr<Stream>> streams;
   for (int r = 0; r < 2; ++r) streams.push_back(std::make_unique<Stream>());
   for (int round = 0; round < 3; ++round) {
     const auto outcomes = on_ranks(2, [&](int rank) {
       const auto r = static_cast<size_t>(rank);
-      std::mt19937_64 random(static_cast<uint64_t>(50 * round + rank));
+      Draw draw(static_cast<uint64_t>(50 * round + rank));
       std::vector<std::unique_ptr<Batch>> batches;
       for (int i = 0; i < 4; ++i) {
-        batches.push_back(std::make_unique<Batch>(ranked.plain[r], ranked.tiered[r], random, 60,
+        batches.push_back(std::make_unique<Batch>(ranked.plain[r], ranked.tiered[r], draw, 60,
                                                   Executor(), *streams[r]));
       }
       for (auto& batch : batches) batch->host.backward(now(batch->host.forward(true)));
