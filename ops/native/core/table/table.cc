@@ -87,13 +87,6 @@ void Table::forget_old_rows() {
 void Table::check_sharding() const {
   if (sharding_.ranks == nullptr) return;
   if (!on_gpu()) return;
-  if (measures_together()) {
-    fail(Code::kUnimplemented,
-         "table %s: scheme column with a cache on a GPU does not have row-wise Adagrad or a "
-         "row's norm to clip, which need all columns of a row; use another sharding, or "
-         "device: cpu",
-         name_.c_str());
-  }
   if (sharding_.staleness.any()) {
     fail(Code::kUnimplemented,
          "table %s: staleness with a cache on a GPU is not built yet; use staleness 0, or "

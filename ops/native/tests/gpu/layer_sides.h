@@ -40,6 +40,7 @@ struct Kind {
   int32_t shards = 1;
   size_t staging_bytes = 3000;  // several rounds a batch
   int64_t vocabulary_size = -1;
+  float clip_row_norm = 0.0f, l2 = 0.0f;
 };
 
 inline TableOptions options_of(const Kind& kind, bool on_device) {
@@ -49,6 +50,8 @@ inline TableOptions options_of(const Kind& kind, bool on_device) {
   options.init.scale = 0.1f;
   options.init.table = kind.width;
   options.optimizer.kind = kind.optimizer;
+  options.optimizer.clip_row_norm = kind.clip_row_norm;
+  options.optimizer.l2 = kind.l2;
   options.weights = options.state = kind.type;
   options.default_value = 0.25f;
   options.vocabulary_size = kind.vocabulary_size;

@@ -69,31 +69,16 @@ TEST_CASE("device ranks: a rank that fails in a step ends all with its words") {
   }
 }
 
-TEST_CASE("device ranks: what is not built is refused by name") {
+TEST_CASE("device ranks: staleness is refused by name") {
   const Group group = group_of(1);
-  const auto refusal = [&](Scheme scheme, StalenessOptions staleness, OptimizerKind optimizer,
-                           float clip) {
-    Sharding sharding;
-    sharding.ranks = group[0];
-    sharding.scheme = scheme;
-    sharding.width = 5;
-    sharding.staleness = staleness;
-    TableOptions options = options_of(Kind(), true);
-    options.optimizer.kind = optimizer;
-    options.optimizer.clip_row_norm = clip;
-    const Outcome found = outcome_of([&] { Table("t", options, 1, false, sharding); });
-    CHECK((found.code == Code::kUnimplemented || found.message.empty()));
-    return found.message;
-  };
-  for (const Scheme scheme : {Scheme::kRow, Scheme::kReplicated, Scheme::kRowBroadcast}) {
-    CHECK(refusal(scheme, {}, OptimizerKind::kRowwiseAdagrad, 0.5f) == "");
-  }
-  CHECK(refusal(Scheme::kColumn, {}, OptimizerKind::kAdam, 0.0f) == "");
-  const std::string of_rows = "table t: scheme column with a cache on a GPU does not have row-wise";
-  CHECK(refusal(Scheme::kColumn, {}, OptimizerKind::kRowwiseAdagrad, 0.0f).find(of_rows) == 0);
-  CHECK(refusal(Scheme::kColumn, {}, OptimizerKind::kAdam, 0.5f).find(of_rows) == 0);
-  CHECK(refusal(Scheme::kRow, {2, 10}, OptimizerKind::kAdam, 0.0f)
-            .find("table t: staleness with a cache on a GPU") == 0);
+  Sharding sharding;
+  sharding.ranks = group[0];
+  sharding.width = 5;
+  sharding.staleness = {2, 10};
+  const Outcome found =
+      outcome_of([&] { Table("t", options_of(Kind(), true), 1, false, sharding); });
+  CHECK(found.code == Code::kUnimplemented);
+  CHECK(found.message.find("table t: staleness with a cache on a GPU") == 0);
 }
 
 TEST_CASE("device ranks: NCCL is refused to ranks with one GPU, on all of them") {

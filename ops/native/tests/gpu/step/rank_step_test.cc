@@ -86,12 +86,7 @@ constexpr Scheme kSchemes[] = {Scheme::kRow, Scheme::kTable, Scheme::kColumn, Sc
 std::vector<Split> split_by(Scheme scheme, size_t cache_rows) {
   std::vector<Split> splits = several(cache_rows);
   splits.erase(splits.begin());
-  for (Split& split : splits) {
-    split.scheme = scheme;
-    if (split.kind.optimizer == OptimizerKind::kRowwiseAdagrad && scheme == Scheme::kColumn) {
-      split.kind.optimizer = OptimizerKind::kMomentum;
-    }
-  }
+  for (Split& split : splits) split.scheme = scheme;
   return splits;
 }
 
@@ -127,6 +122,23 @@ TEST_CASE("device ranks: tables of all schemes in one layer") {
   for (int ranks = 1; ranks <= 3; ++ranks) train(mixed(200), ranks, kLess ? 6 : 14);
   train(mixed(200), 3, 4, DeviceCollectives::kHost);
   train(mixed(200), 2, 6, DeviceCollectives::kAuto, 0.05f);
+}
+
+TEST_CASE("device ranks: columns of rows that are measured together") {
+  std::vector<Split> splits(3);
+  for (size_t t = 0; t < splits.size(); ++t) {
+    splits[t].scheme = Scheme::kColumn;
+    splits[t].kind.width = std::vector<size_t>{7, 150, 5}[t];
+    splits[t].kind.cache_rows = 300;
+    splits[t].kind.optimizer = t < 2 ? OptimizerKind::kRowwiseAdagrad : OptimizerKind::kAdam;
+    splits[t].kind.clip_row_norm = t == 0 ? 0.0f : 0.3f;
+    splits[t].kind.l2 = t == 1 ? 0.02f : 0.0f;
+    splits[t].kind.type = t == 1 ? RowType::kFloat16 : RowType::kFloat32;
+    splits[t].kind.admission = t == 0;
+  }
+  for (int ranks = 1; ranks <= 3; ++ranks) train(splits, ranks, kLess ? 4 : 12);
+  train(splits, 2, 4, DeviceCollectives::kAuto, 0.05f);
+  train(splits, 3, 4, DeviceCollectives::kHost);
 }
 
 TEST_CASE("device ranks: every optimizer and size of cache gives the rows of ranks in memory") {
