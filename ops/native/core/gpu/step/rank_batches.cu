@@ -37,7 +37,7 @@ Feature part_of(const Feature& feature, size_t keys) {
 
 // --- input dispatcher ----------------------------------------------------------------------------
 
-void DeviceRankBatches::collect(const DeviceRankContext& here) {
+void DeviceRankBatches::collect(const DeviceRankContext& here, bool prefetched) {
   any_ = parts_ = false;
   for (size_t t = 0; t < here.tables(); ++t) {
     any_ = any_ || here.shares_batches(t);
@@ -46,6 +46,7 @@ void DeviceRankBatches::collect(const DeviceRankContext& here) {
   if (!any_) return;
   call_ = here.part(true);
   places_ = call_.features_by_table();
+  if (prefetched) return;
   keys_ = KeyPlaces::of(call_);
   all_ = CallKeys::collect(call_, keys_, &described_, here.stream);
   if (parts_) part_keys(here);
@@ -108,6 +109,11 @@ void DeviceRankBatches::copy_answer(const DeviceRankContext& here) {
 void DeviceRankBatches::check(const DeviceRankContext& here) {
   if (!any_) return;
   here.refuse_wrong(call_, keys_, all_, *answer_.wrong, answer_.key);
+  set_sent(here, answer_.group_first);
+}
+
+void DeviceRankBatches::set_sent(const DeviceRankContext& here, const uint32_t* group_first) {
+  if (!any_) return;
   sent_.assign(here.tables() * here.ranks, {});
   received_.assign(here.tables() * here.ranks, {});
   size_t piece = 0;
@@ -116,14 +122,29 @@ void DeviceRankBatches::check(const DeviceRankContext& here) {
       std::vector<Feature> parts;
       for (size_t i = 0; i < places_[t].size() && here.shares_batches(t); ++i) {
         const Feature& feature = call_.features[places_[t][i]];
-        const uint32_t* const first = answer_.group_first + (piece + i) * here.ranks + r;
-        parts.push_back(is_parted(here, t) ? part_of(feature, first[1] - first[0]) : feature);
+        size_t keys = 0;
+        if (is_parted(here, t) && group_first != nullptr) {
+          const uint32_t* const first = group_first + (piece + i) * here.ranks + r;
+          keys = first[1] - first[0];
+        }
+        parts.push_back(is_parted(here, t) ? part_of(feature, keys) : feature);
       }
       std::vector<const Feature*> pointers;
       for (const Feature& part : parts) pointers.push_back(&part);
       sent_[here.group(t, r)].collect(pointers);
     }
     piece += places_[t].size();
+  }
+}
+
+void DeviceRankBatches::take_received(const DeviceRankContext& here, size_t table,
+                                      const Feature* received) {
+  for (size_t r = 0; r < here.ranks; ++r) {
+    std::vector<const Feature*> of_rank;
+    for (size_t i = 0; i < places_[table].size(); ++i) {
+      of_rank.push_back(received + i * here.ranks + r);
+    }
+    received_[here.group(table, r)].collect(of_rank);
   }
 }
 
@@ -195,11 +216,10 @@ void DeviceRankBatches::write_keys(const DeviceRankContext& here) {
 
 // --- at the owner --------------------------------------------------------------------------------
 
-void DeviceRankBatches::look_up(const DeviceRankContext& here, size_t table, OwnerCall* owner) {
-  std::vector<float*> next;
+void DeviceRankBatches::add_features(const DeviceRankContext& here, size_t table,
+                                     OwnerCall* owner) {
   for (size_t r = 0; r < here.ranks; ++r) {
     received_[here.group(table, r)].take(here.messages.keys_received.parts[table][r]);
-    next.push_back(reinterpret_cast<float*>(here.messages.owner_rows.parts[table][r]));
   }
   for (size_t i = 0; i < places_[table].size(); ++i) {
     for (size_t r = 0; r < here.ranks; ++r) {
@@ -207,25 +227,34 @@ void DeviceRankBatches::look_up(const DeviceRankContext& here, size_t table, Own
       feature.name = here.call.tables[table]->name().c_str();  // the table lives as long
       owner->features.push_back(feature);
       owner->table_of.push_back(table);
-      owner->outputs.push_back(next[r]);
-      next[r] += feature.segments.outputs() * columns(here, table, here.own);
     }
   }
 }
 
-void DeviceRankBatches::add_gradients(const DeviceRankContext& here, size_t table,
-                                      OwnerCall* owner) const {
-  std::vector<const float*> next;
-  for (size_t r = 0; r < here.ranks; ++r) {
-    next.push_back(reinterpret_cast<const float*>(here.messages.owner_rows.parts[table][r]));
+template <typename Visit>
+void DeviceRankBatches::each_received(const DeviceRankContext& here, size_t table,
+                                      Visit&& visit) const {
+  std::vector<float*> next;
+  for (std::byte* part : here.messages.owner_rows.parts[table]) {
+    next.push_back(reinterpret_cast<float*>(part));
   }
   for (size_t i = 0; i < places_[table].size(); ++i) {
     for (size_t r = 0; r < here.ranks; ++r) {
-      owner->gradients.push_back(next[r]);
+      visit(next[r]);
       next[r] += received_[here.group(table, r)].features()[i].segments.outputs() *
                  columns(here, table, here.own);
     }
   }
+}
+
+void DeviceRankBatches::add_outputs(const DeviceRankContext& here, size_t table,
+                                    OwnerCall* owner) const {
+  each_received(here, table, [owner](float* rows) { owner->outputs.push_back(rows); });
+}
+
+void DeviceRankBatches::add_gradients(const DeviceRankContext& here, size_t table,
+                                      OwnerCall* owner) const {
+  each_received(here, table, [owner](float* rows) { owner->gradients.push_back(rows); });
 }
 
 // --- output dispatcher, and the same way back ----------------------------------------------------

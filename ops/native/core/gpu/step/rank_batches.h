@@ -26,11 +26,15 @@ class DeviceRankBatches {
   bool any() const { return any_; }
 
   // Collects the keys and groups them by owner, where they have one.
-  void collect(const DeviceRankContext& here);
+  // Not for a prefetched batch, whose keys are at their owners.
+  void collect(const DeviceRankContext& here, bool prefetched);
   // As DeviceRankKeys.
   void take_answer(const DeviceRankContext& here, DeviceArena& arena);
   void copy_answer(const DeviceRankContext& here);
   void check(const DeviceRankContext& here);
+  // As DeviceRankKeys; received: (the table's features, R).
+  void set_sent(const DeviceRankContext& here, const uint32_t* group_first = nullptr);
+  void take_received(const DeviceRankContext& here, size_t table, const Feature* received);
 
   // Numbers from each rank to each other for a table with this many features.
   static size_t facts(size_t features) { return features * BatchMessage::kFacts; }
@@ -42,7 +46,8 @@ class DeviceRankBatches {
 
   void write_keys(const DeviceRankContext& here);
   // At the owner: as DeviceRankKeys, in the order of the features, then of the ranks.
-  void look_up(const DeviceRankContext& here, size_t table, OwnerCall* owner);
+  void add_features(const DeviceRankContext& here, size_t table, OwnerCall* owner);
+  void add_outputs(const DeviceRankContext& here, size_t table, OwnerCall* owner) const;
   void add_gradients(const DeviceRankContext& here, size_t table, OwnerCall* owner) const;
   void pool(const DeviceRankContext& here, const std::vector<float*>& pooled) const;
   void write_gradients(const DeviceRankContext& here, const std::vector<const float*>& gradients);
@@ -57,7 +62,10 @@ class DeviceRankBatches {
     return here.sharding(table).scheme == Scheme::kRowBroadcast;
   }
   void part_keys(const DeviceRankContext& here);
-  // visit(table, feature, its outputs, its parts of home_rows by rank) for each feature.
+  // At the owner: visit(a feature's part of owner_rows) in the order of add_features; at home:
+  // visit(table, feature, its outputs, its parts of home_rows by rank).
+  template <typename Visit>
+  void each_received(const DeviceRankContext& here, size_t table, Visit&& visit) const;
   template <typename Visit>
   void each_output(const DeviceRankContext& here, Visit&& visit) const;
 

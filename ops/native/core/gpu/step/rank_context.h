@@ -39,10 +39,11 @@ struct DeviceRankMessages {
 struct DeviceRankMemory {
   DeviceBlock scratch;  // of one kernel after the other
   DeviceBlock terms;    // of a backward pass
+  DeviceBlock fingerprint;
   PinnedBlock answer;
   DeviceEvent ready;
 
-  size_t bytes() const { return scratch.bytes() + terms.bytes(); }
+  size_t bytes() const { return scratch.bytes() + terms.bytes() + fingerprint.bytes(); }
 };
 
 struct DeviceRankContext {

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <string>
 
 #include "core/comm/rank_stage.h"
 #include "core/gpu/kernels/device_code.h"
+#include "core/gpu/kernels/fingerprint.h"
 #include "core/gpu/step/layer.h"
 #include "core/gpu/step/rank_exchange.h"
 
@@ -25,11 +27,12 @@ DeviceRankExchange::DeviceRankExchange(const LayerCall& call, DeviceCommunicator
 
 void DeviceRankExchange::collect() {
   RankStage stage(ranks_, "distinct");
+  release_ahead();
   pass_->tables = call_.tables;
   pass_->failure = RankFailure::of([this] {
     pass_->places = KeyPlaces::of(call_);
     pass_->keys.collect(here_);
-    pass_->batches.collect(here_);
+    pass_->batches.collect(here_, false);
     check_keys();
   });
 }
@@ -100,19 +103,74 @@ void DeviceRankExchange::send_keys(bool insert) {
   exchange_facts(insert);
   lay_out(Leg::kKeys, &pass_->messages.keys_sent, &pass_->messages.keys_received);
   lay_out(Leg::kRows, &pass_->messages.home_rows, &pass_->messages.owner_rows);
-  pass_->keys.write_keys(here_);
+  pass_->keys.place_keys(here_, false);
   pass_->batches.write_keys(here_);
   exchange("keys", pass_->messages.keys_sent, pass_->messages.keys_received);
-  prepare_owner();
-}
-
-void DeviceRankExchange::prepare_owner() {
   pass_->owner = {};
   for (size_t t = 0; t < call_.tables.size(); ++t) {
     if (here_.shares_batches(t)) {
-      pass_->batches.look_up(here_, t, &pass_->owner);
+      pass_->batches.add_features(here_, t, &pass_->owner);
     } else {
-      pass_->keys.look_up(here_, t, &pass_->owner);
+      pass_->keys.add_features(here_, t, &pass_->owner);
+    }
+  }
+  add_outputs();
+}
+
+void DeviceRankExchange::release_ahead() {
+  if (pass_->ahead == nullptr) return;
+  pass_->ahead->release(here_.stream);
+  pass_->ahead.reset();
+}
+
+void DeviceRankExchange::take_prefetched(const PrefetchedBatch& batch, const RankPass& keys) {
+  RankStage stage(ranks_, "distinct");
+  release_ahead();
+  prefetched_ = &batch;
+  pass_->tables = call_.tables;
+  pass_->places = KeyPlaces::of(call_);
+  pass_->keys.collect(here_);
+  pass_->batches.collect(here_, true);
+  pass_->keys.set_sent(here_, keys);
+  pass_->batches.set_sent(here_);
+  pass_->ahead = std::static_pointer_cast<DeviceFeaturesAhead>(keys.ahead);
+  pass_->owner = {};
+  pass_->owner.features = pass_->ahead->use(here_.stream);
+  pass_->owner.table_of = keys.owner.table_of;
+  const Feature* next = pass_->owner.features.data();
+  for (size_t t = 0; t < call_.tables.size(); ++t) {
+    if (here_.shares_batches(t)) {
+      pass_->batches.take_received(here_, t, next);
+    } else {
+      pass_->keys.take_received(here_, t, next);
+    }
+    next += std::count(pass_->owner.table_of.begin(), pass_->owner.table_of.end(), t);
+  }
+  lay_out(Leg::kRows, &pass_->messages.home_rows, &pass_->messages.owner_rows);
+  pass_->keys.place_keys(here_, true);
+  add_outputs();
+  const size_t bytes = device_fingerprint_scratch(call_.features.size());
+  uint64_t* const there = take_from(here_.memory.fingerprint,
+                                    [](DeviceArena& arena) { return arena.take<uint64_t>(1); });
+  fingerprint_ =
+      take_from(here_.memory.answer, [](DeviceArena& arena) { return arena.take<uint64_t>(1); });
+  device_fingerprint(call_.features.data(), call_.features.size(), there, here_.scratch(bytes),
+                     bytes, here_.stream);
+  copy_async(fingerprint_, there, 1, here_.stream);
+  here_.memory.ready.record(here_.stream);
+}
+
+bool DeviceRankExchange::is_prefetched() {
+  here_.memory.ready.wait();
+  return *fingerprint_ == prefetched_->fingerprint();
+}
+
+void DeviceRankExchange::add_outputs() {
+  for (size_t t = 0; t < call_.tables.size(); ++t) {
+    if (here_.shares_batches(t)) {
+      pass_->batches.add_outputs(here_, t, &pass_->owner);
+    } else {
+      pass_->keys.add_outputs(here_, t, &pass_->owner);
     }
   }
   pass_->owner_ticket = 0;
@@ -130,6 +188,8 @@ void DeviceRankExchange::look_up(bool insert, size_t* missing) {
     pass_->owner_ticket =
         device_forward_local(owner_call(), insert, pass_->owner.outputs, missing, here_.stream);
   }
+  // The device has done this long before: the lookup waited for what comes after it.
+  if (prefetched_ != nullptr && !is_prefetched()) prefetched_->refuse(call_);
   bool travel = false;  // rows of replicated tables are here
   for (size_t t = 0; t < call_.tables.size(); ++t) travel = travel || !here_.is_replicated(t);
   if (travel) exchange("rows", pass_->messages.owner_rows, pass_->messages.home_rows);

@@ -7,6 +7,7 @@
 
 #include "core/gpu/comm/communicator.h"
 #include "core/gpu/step/rank_pass.h"
+#include "core/ranks/prefetched_batch.h"
 
 namespace hotrow {
 
@@ -23,6 +24,9 @@ class DeviceRankExchange {
   void collect();
   // Sends keys to their owners.
   void send_keys(bool insert);
+  // Instead of both, for a batch whose keys the host's messages have brought to their owners, in
+  // `keys`. Does not wait; `look_up` fails if the call is not that batch.
+  void take_prefetched(const PrefetchedBatch& batch, const RankPass& keys);
   // Owners look the keys up, and send rows home.
   void look_up(bool insert, size_t* missing);
   void pool(const std::vector<float*>& pooled);
@@ -34,7 +38,10 @@ class DeviceRankExchange {
   void exchange_facts(bool insert);
   // Lays out the messages of a leg on this rank's side and at the owner, which lose their contents.
   void lay_out(Leg leg, DeviceMessages* home, DeviceMessages* owner);
-  void prepare_owner();
+  void release_ahead();
+  // Whether the call's values have the fingerprint of the prefetched batch.
+  bool is_prefetched();
+  void add_outputs();
   void exchange(const char* leg, const DeviceMessages& sent, const DeviceMessages& received);
   LayerCall owner_call() const;
 
@@ -43,6 +50,8 @@ class DeviceRankExchange {
   DeviceRankPass* pass_;
   Collectives& ranks_;
   const DeviceRankContext here_;
+  const PrefetchedBatch* prefetched_ = nullptr;
+  uint64_t* fingerprint_ = nullptr;  // of the call: pinned memory
 };
 
 }  // namespace hotrow

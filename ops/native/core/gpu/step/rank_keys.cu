@@ -73,6 +73,21 @@ void DeviceRankKeys::check(const DeviceRankContext& here) {
   }
 }
 
+void DeviceRankKeys::set_sent(const DeviceRankContext& here, const RankPass& prefetched) {
+  for (size_t t = 0; t < here.tables(); ++t) {
+    for (size_t r = 0; r < here.ranks; ++r) {
+      sent_[here.group(t, r)] = prefetched.tables[t]->distinct_keys_to(static_cast<int>(r));
+    }
+  }
+}
+
+void DeviceRankKeys::take_received(const DeviceRankContext& here, size_t table,
+                                   const Feature* received) {
+  for (size_t r = 0; r < here.ranks; ++r) {
+    received_[here.group(table, r)] = received[r].segments.keys;
+  }
+}
+
 size_t DeviceRankKeys::home_bytes(const DeviceRankContext& here, Leg leg, size_t table,
                                   size_t rank) const {
   const size_t keys = sent_[here.group(table, rank)];
@@ -99,7 +114,7 @@ void DeviceRankKeys::make_room_for_replicas(const DeviceRankContext& here) {
   });
 }
 
-void DeviceRankKeys::write_keys(const DeviceRankContext& here) {
+void DeviceRankKeys::place_keys(const DeviceRankContext& here, bool prefetched) {
   if (!any_) return;
   make_room_for_replicas(here);
   const auto& to = here.messages.keys_sent.parts;
@@ -108,16 +123,17 @@ void DeviceRankKeys::write_keys(const DeviceRankContext& here) {
   for (size_t t = 0; t < here.tables(); ++t) {
     for (size_t r = 0; r < here.ranks; ++r) {
       const size_t count = sent_[here.group(t, r)];
-      auto* const keys = reinterpret_cast<int64_t*>(to[t][r]);
+      auto* const keys = prefetched ? nullptr : reinterpret_cast<int64_t*>(to[t][r]);
       auto* rows = reinterpret_cast<float*>(here.messages.home_rows.parts[t][r]);
       if (here.is_replicated(t)) {
         rows = replica_of_[t];
-        if (r != here.own) {
+        if (r != here.own && !prefetched) {
           copies.push_back(
               DeviceRowCopy::of(to[t][here.own], to[t][r], count * kKeyBytes / sizeof(uint32_t)));
         }
       }
-      groups.push_back({keys, reinterpret_cast<uint32_t*>(keys + count), rows, here.width(t)});
+      auto* const lookups = prefetched ? nullptr : reinterpret_cast<uint32_t*>(keys + count);
+      groups.push_back({keys, lookups, rows, here.width(t)});
     }
   }
   upload(groups_, groups.data(), groups.size(), here.stream);
@@ -128,15 +144,28 @@ void DeviceRankKeys::write_keys(const DeviceRankContext& here) {
 
 // --- at the owner --------------------------------------------------------------------------------
 
-void DeviceRankKeys::look_up(const DeviceRankContext& here, size_t table, OwnerCall* owner) const {
+void DeviceRankKeys::add_features(const DeviceRankContext& here, size_t table,
+                                  OwnerCall* owner) const {
   for (size_t r = 0; r < here.ranks; ++r) {
     const size_t count = received_[here.group(table, r)];
     const auto* const keys =
         reinterpret_cast<const int64_t*>(here.messages.keys_received.parts[table][r]);
+    Feature feature;
+    feature.name = here.call.tables[table]->name().c_str();
+    feature.keys = keys;
+    feature.segments.keys = feature.segments.samples = count;
+    feature.counts = reinterpret_cast<const uint32_t*>(keys + count);
+    owner->features.push_back(feature);
+    owner->table_of.push_back(table);
+  }
+}
+
+void DeviceRankKeys::add_outputs(const DeviceRankContext& here, size_t table,
+                                 OwnerCall* owner) const {
+  for (size_t r = 0; r < here.ranks; ++r) {
     auto* rows = reinterpret_cast<float*>(here.messages.owner_rows.parts[table][r]);
     if (here.is_replicated(table)) rows = r == here.own ? replica_of_[table] : nullptr;
-    owner->add(table, here.call.tables[table]->name().c_str(), keys, count,
-               reinterpret_cast<const uint32_t*>(keys + count), rows);
+    owner->outputs.push_back(rows);
   }
 }
 

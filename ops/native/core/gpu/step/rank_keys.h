@@ -32,6 +32,11 @@ class DeviceRankKeys {
   // When the answer is there. Fails when a key is out of the vocabulary or row_splits are wrong.
   void check(const DeviceRankContext& here);
 
+  // Instead of the answer, for a prefetched batch: the numbers of keys that the host sent, and what
+  // was received of a table: (R).
+  void set_sent(const DeviceRankContext& here, const RankPass& prefetched);
+  void take_received(const DeviceRankContext& here, size_t table, const Feature* received);
+
   // Distinct keys to another rank, and from it.
   size_t sent(size_t group) const { return sent_[group]; }
   void set_received(size_t group, size_t keys) { received_[group] = keys; }
@@ -39,10 +44,12 @@ class DeviceRankKeys {
   size_t home_bytes(const DeviceRankContext& here, Leg leg, size_t table, size_t rank) const;
   size_t owner_bytes(const DeviceRankContext& here, Leg leg, size_t table, size_t rank) const;
 
-  // Writes keys and lookups: [n x int64 | n x uint32].
-  void write_keys(const DeviceRankContext& here);
-  // At the owner: what to look up of a table, and the gradients of these features.
-  void look_up(const DeviceRankContext& here, size_t table, OwnerCall* owner) const;
+  // Notes where the rows of the keys will be, and writes keys and lookups, [n x int64 | n x
+  // uint32], unless the batch was prefetched.
+  void place_keys(const DeviceRankContext& here, bool prefetched);
+  // At the owner: the features to look up of a table, their outputs and their gradients.
+  void add_features(const DeviceRankContext& here, size_t table, OwnerCall* owner) const;
+  void add_outputs(const DeviceRankContext& here, size_t table, OwnerCall* owner) const;
   void add_gradients(const DeviceRankContext& here, size_t table, OwnerCall* owner) const;
   void pool(const DeviceRankContext& here, const std::vector<float*>& pooled) const;
   void write_gradients(const DeviceRankContext& here, const std::vector<const float*>& gradients);

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/gpu/step/features_ahead.h"
 #include "core/gpu/step/rank_batches.h"
 #include "core/gpu/step/rank_context.h"
 #include "core/gpu/step/rank_keys.h"
@@ -21,6 +22,7 @@ struct DeviceRankPass {
   DeviceRankKeys keys;
   DeviceRankBatches batches;
   DeviceRankMessages messages;
+  std::shared_ptr<DeviceFeaturesAhead> ahead;  // of a prefetched batch: where its keys are
   OwnerCall owner;
   int64_t owner_ticket = 0;  // of the local forward pass
 
@@ -30,6 +32,7 @@ struct DeviceRankPass {
 // The work memory of the layer with this first table. One call uses it at a time.
 struct DeviceRankWork {
   std::mutex mutex;
+  DeviceFeaturesPool features_ahead;  // outlives the passes
   std::vector<std::unique_ptr<DeviceRankPass>> waiting;
   DeviceRankMemory memory;
   DeviceEvent used;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/gpu/step/rank_step.h"
+#include "core/ranks/step.h"
 #include "tests/gpu/ranked_sides.h"
 
 namespace hotrow {
@@ -65,6 +66,47 @@ TEST_CASE("device ranks: a rank that fails in a step ends all with its words") {
     for (const Outcome& outcome : outcomes) {
       CHECK(outcome.code == Code::kResourceExhausted);
       CHECK(outcome.message == "rank 1: no memory");
+    }
+  }
+}
+
+TEST_CASE("device ranks: a batch that was not prefetched ends the step of all ranks") {
+  std::vector<Split> splits(2);
+  splits[1].scheme = Scheme::kColumn;
+  enum class Other { kKey, kSplit, kWeight, kSize };
+  for (const Other other : {Other::kKey, Other::kSplit, Other::kWeight, Other::kSize}) {
+    CAPTURE(static_cast<int>(other));
+    Ranked ranked(splits, 2, DeviceCollectives::kAuto);
+    const auto outcomes = on_ranks(2, [&](int rank) {
+      const auto r = static_cast<size_t>(rank);
+      const Stream stream;
+      std::vector<Input> inputs(2);
+      for (size_t t = 0; t < 2; ++t) {
+        inputs[t].table = t;
+        inputs[t].combiner = Combiner::kSum;
+        inputs[t].samples = 3;
+        inputs[t].keys = {1, 5, 99, 7};
+        inputs[t].splits = {0, 1, 2, 4};
+        inputs[t].weights = {1.0f, 0.5f, 0.25f, 2.0f};
+        inputs[t].gradients.assign(3 * splits[t].kind.width, 0.5f);
+      }
+      const std::vector<Input> prefetched = inputs;
+      const DeviceSide before(ranked.tiered[r], prefetched, Executor(), stream);
+      rank_prefetch(before.call_in_memory());
+      if (rank == 1) {
+        Input& input = inputs[1];
+        if (other == Other::kKey) input.keys[2] = 98;
+        if (other == Other::kSplit) input.splits[2] = 3;
+        if (other == Other::kWeight) input.weights[3] = 2.5f;
+        if (other == Other::kSize) input.keys.pop_back(), input.splits[3] = 3;
+        if (other == Other::kSize) input.weights.pop_back();
+      }
+      DeviceSide side(ranked.tiered[r], inputs, Executor(), stream);
+      side.backward(now(side.forward(true)));
+    });
+    for (const Outcome& outcome : outcomes) {
+      CHECK(outcome.code == Code::kFailedPrecondition);
+      CHECK(outcome.message.find("not the batch that was prefetched") != outcome.message.npos);
     }
   }
 }
