@@ -240,7 +240,7 @@ class DistributedEmbedding(keras.layers.Layer):  # type: ignore[misc]
 
         On several ranks the keys of each batch go to their owners while the previous batch is
         trained, also without a cache. All ranks make the same calls and train the batches in this
-        order; another order fails on all ranks, unless the caches are on GPUs.
+        order; another order fails on all ranks.
 
         Args:
             batches: dictionaries of all features, as `call` takes them: int64 or int32, dense [B]

@@ -22,7 +22,10 @@ SHARDING = "sharding.json"
 """The file of the plan, in the run directory."""
 
 OF_WHOLE_ROWS = ("row", "table")
-"""Schemes whose rows are whole at one rank: others may keep them, and they may be on its GPU."""
+"""Schemes whose rows are whole at one rank: others may keep them."""
+
+PLANNED_ON_GPUS = ("row", "table", "column", "row_broadcast")
+"""Schemes that send at most the planned bytes between GPUs; `replicated` sends more."""
 
 SAMPLE_BATCHES, SAMPLE_ROWS = 64, 1 << 18
 """What is measured at most; of larger batches one."""
@@ -174,8 +177,9 @@ def write_plan(run_dir: Path, plan: ShardingPlan) -> None:
 
 def _schemes(config: RunConfig) -> tuple[str, ...]:
     """Returns the schemes that `auto` chooses from."""
-    special = config.parallel.staleness or config.cache.device != "cpu"
-    return OF_WHOLE_ROWS if special else SCHEMES
+    if config.parallel.staleness:
+        return OF_WHOLE_ROWS
+    return SCHEMES if config.cache.device == "cpu" else PLANNED_ON_GPUS
 
 
 def _forced(config: RunConfig, table: str) -> str:
@@ -197,8 +201,8 @@ def _unfit(plan: ShardingPlan, config: RunConfig, ranks: int, budget: float | No
         if wanted != (table.scheme if table.forced else "auto"):
             return f"the configuration asks for {wanted!r} of table {table.name!r}"
         if table.scheme not in _schemes(config) and not table.forced:
-            what = "no staleness" if config.parallel.staleness else "no cache on a GPU"
-            return f"table {table.name!r} has scheme {table.scheme!r}, which knows {what}"
+            what = "with staleness" if config.parallel.staleness else "with caches on GPUs"
+            return f"'auto' does not choose {table.scheme!r} of table {table.name!r} {what}"
     fitted = plan.memory_budget_bytes is None or plan.memory_bytes <= plan.memory_budget_bytes
     if budget is not None and fitted and plan.memory_bytes > budget:
         needed, room = bytes_text(plan.memory_bytes), bytes_text(budget)

@@ -105,9 +105,23 @@ def test_ranks_on_gpus_do_what_ranks_in_memory_do(emulated, folder, parts):
                         *extra, "--json", folder / "gpu.json", package=emulated)  # fmt: skip
         assert done.returncode == 0, done.stderr
     assert "cache of" in done.stdout
-    assert keys_to_rows(folder / "gpu.json") > 1  # those of the next batch went ahead
+    assert keys_to_rows(folder / "gpu.json") == 1  # keys are sent once, also ahead
     assert_same_losses(run, folder / "ram", rtol=0)
     assert_same_model(run, folder / "ram", rtol=0, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", ["column", "replicated", "row_broadcast"])
+def test_every_sharding_on_gpus_does_what_it_does_in_memory(emulated, folder, sharding):
+    splits = ("--set", f"tables.a.sharding={sharding}", "--set", f"tables.b.sharding={sharding}",
+              "--set", "tables.a.optimizer=rowwise_adagrad")  # fmt: skip
+    runs = [folder / f"{sharding}-{place}" for place in ("ram", "gpu")]
+    for run, package, cache in zip(runs, (None, emulated), ((), ON_GPU), strict=True):
+        done = platform("train", folder / "run.yaml", "--run-dir", run, "--workers", 2, *splits,
+                        *cache, package=package)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert_same_losses(runs[1], runs[0], rtol=0)
+    assert_same_model(runs[1], runs[0], rtol=0, atol=0)
 
 
 @pytest.mark.slow
@@ -127,7 +141,6 @@ def test_a_run_of_ranks_on_gpus_goes_on_in_memory(emulated, folder):
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("tables.a.sharding=replicated", "scheme replicated with a cache on a GPU is not built"),
         ("parallel.staleness=2", "staleness with a cache on a GPU is not built yet"),
         ("parallel.device_collectives=nccl", "have one GPU, 0000:00:00.0, and NCCL needs one"),
     ],

@@ -123,22 +123,27 @@ def test_a_scheme_of_a_table_comes_before_that_of_all(config):
 
 
 @pytest.mark.parametrize(
-    ("sections", "words"),
+    ("sections", "chosen", "words"),
     [
-        ({"parallel": {"staleness": 10}}, "which knows no staleness"),
-        ({"cache": {"device": "gpu", "rows": 9}}, "which knows no cache on a GPU"),
+        ({"parallel": {"staleness": 10}}, {"row", "table"}, "with staleness"),
+        (
+            {"cache": {"device": "gpu", "rows": 9}},
+            {"row", "table", "column", "row_broadcast"},
+            "with caches on GPUs",
+        ),
     ],
     ids=["with staleness", "with caches on GPUs"],
 )
-def test_rows_stay_whole(config, tmp_path, sections, words):
+def test_auto_has_fewer_schemes(config, tmp_path, sections, chosen, words):
     plan = plan_of_run(config(), 2, tmp_path, False, print)
     (tmp_path / "sharding.json").write_text(
-        json.dumps(plan.to_dict()).replace('"scheme": "row"', '"scheme": "column"')
+        json.dumps(plan.to_dict()).replace('"scheme": "row"', '"scheme": "replicated"')
     )
     changed = config(**sections)
-    assert set(plan_tables(changed, 2).schemes().values()) <= {"row", "table"}
+    assert set(plan_tables(changed, 2).schemes().values()) <= chosen
     said = []
     plan_of_run(changed, 2, tmp_path, True, said.append)
+    assert "'auto' does not choose 'replicated' of table " in said[0]
     assert words in said[0]
 
 

@@ -152,6 +152,11 @@ void RankExchange::backward(const std::vector<const float*>& gradients,
 }
 
 void RankExchange::prefetch() {
+  if (call_.tables[0]->on_gpu()) {
+    pass_->owner = {};
+    for (auto& table : pass_->tables) table->list_received(&pass_->owner);
+    pass_->ahead = call_.tables[0]->tier().copy_ahead(pass_->owner.features);
+  }
   OwnerCall wanted;
   std::vector<int64_t> keys;
   for (size_t t = 0; t < call_.tables.size(); ++t) {

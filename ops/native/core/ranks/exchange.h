@@ -36,7 +36,8 @@ class RankExchange {
   // With staleness: the next backward pass sends all pending gradients to their owners.
   void push_all();
 
-  // Call it after send_keys: the tables bring the requested rows into their device tiers.
+  // Call it after send_keys: the tables bring the requested rows into their device tiers. With
+  // caches on GPUs, the received keys go there, too.
   void prefetch();
 
  private:

@@ -21,6 +21,7 @@ class OwnedExchange : public TableExchange {
   size_t bytes_from(Leg leg, int from) const override;
   void write_keys(int to, std::byte* message) const override;
   void take_keys(int from, const std::byte* message) override;
+  size_t distinct_keys_to(int to) const override { return places_of(static_cast<size_t>(to)); }
   void look_up(std::byte* const* messages, OwnerCall* call) override;
   void take_rows(const std::byte* const* messages) override;
   void pool(size_t f, const Feature& feature, size_t first, size_t last,

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/kernels/feature_fingerprint.h"
 #include "core/ranks/exchange.h"
 #include "core/ranks/session.h"
 
@@ -41,8 +42,10 @@ PrefetchedBatch::PrefetchedBatch(const LayerCall& call, HeldPass pass,
     }
     feature.name = call_.tables[call_.table_of[f]]->name().c_str();  // the table lives as long
   }
-  collected_ =
-      std::async(std::launch::async, [this] { RankExchange(call_, pass_.get()).collect(true); });
+  collected_ = std::async(std::launch::async, [this] {
+    if (call_.tables[0]->on_gpu()) fingerprint_ = fingerprint_of(call_.features);
+    RankExchange(call_, pass_.get()).collect(true);
+  });
 }
 
 PrefetchedBatch::~PrefetchedBatch() {
@@ -72,16 +75,35 @@ HeldPass PrefetchedBatch::wait() {
   return std::move(pass_);
 }
 
-bool PrefetchedBatch::is(const LayerCall& call) const {
+bool PrefetchedBatch::has_shape_of(const LayerCall& call) const {
   if (call.features.size() != values_.size() || call.tables != call_.tables ||
       call.table_of != call_.table_of) {
     return false;
   }
   for (size_t f = 0; f < values_.size(); ++f) {
+    const Segments &own = call_.features[f].segments, &other = call.features[f].segments;
+    if (own.samples != other.samples || own.keys != other.keys ||
+        (own.row_splits == nullptr) != (other.row_splits == nullptr) ||
+        (own.keys > 0 && (own.weights == nullptr) != (other.weights == nullptr))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void PrefetchedBatch::refuse(const LayerCall& call) const {
+  fail(Code::kFailedPrecondition,
+       "this is not the batch that was prefetched (here table %s and more); train "
+       "batches in the order in which they were prefetched",
+       call.tables[0]->name().c_str());
+}
+
+bool PrefetchedBatch::is(const LayerCall& call) const {
+  if (!has_shape_of(call)) return false;
+  for (size_t f = 0; f < values_.size(); ++f) {
     const Feature& other = call.features[f];
     const Segments& segments = other.segments;
-    if (segments.samples != call_.features[f].segments.samples ||
-        !same(values_[f].keys, other.keys, segments.keys) ||
+    if (!same(values_[f].keys, other.keys, segments.keys) ||
         !same(values_[f].row_splits, segments.row_splits, segments.samples + 1) ||
         !same(values_[f].weights, segments.weights, segments.keys)) {
       return false;

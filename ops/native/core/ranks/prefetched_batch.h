@@ -26,6 +26,12 @@ class PrefetchedBatch {
   HeldPass wait();
   // Whether the call has the same tables and features, value by value.
   bool is(const LayerCall& call) const;
+  // The same but for the values, which may be on a GPU.
+  bool has_shape_of(const LayerCall& call) const;
+  // Of the values (kernels/feature_fingerprint.h), with caches on GPUs. After `wait`.
+  uint64_t fingerprint() const { return fingerprint_; }
+  // Throws the error of a call that is not this batch.
+  [[noreturn]] void refuse(const LayerCall& call) const;
 
  private:
   struct Values {
@@ -37,6 +43,7 @@ class PrefetchedBatch {
   std::vector<Values> values_;  // (F)
   HeldPass pass_;
   std::future<void> collected_;
+  uint64_t fingerprint_ = 0;
   uint64_t ticket_ = 0;
   bool sent_ = false;
 };

@@ -67,6 +67,8 @@ struct RankPass {
   OwnerCall owner;
   std::vector<size_t> owner_begins;  // (T + 1) of each table's features there
   int64_t owner_ticket = 0;          // of the local forward pass
+  // With caches on GPUs, of a prefetched batch: the features of `owner`, copied by the first tier.
+  std::shared_ptr<void> ahead;
 };
 
 // A pass for exclusive use; the destructor frees it.

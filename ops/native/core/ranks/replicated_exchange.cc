@@ -98,6 +98,14 @@ void ReplicatedExchange::count_rows() {
   }
 }
 
+void ReplicatedExchange::list_received(OwnerCall* call) {
+  for (size_t r = 0; r < ranks(); ++r) {
+    const size_t first = first_of_[r];
+    call->add(number_, table_->name().c_str(), all_keys_.data() + first, first_of_[r + 1] - first,
+              all_lookups_.data() + first, nullptr);
+  }
+}
+
 void ReplicatedExchange::look_up(std::byte* const*, OwnerCall* call) {
   union_.run(all_keys_.data(), all_keys_.size());
   lookups_.assign(union_.size(), 0);

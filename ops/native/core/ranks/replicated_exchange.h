@@ -23,6 +23,8 @@ class ReplicatedExchange : public TableExchange {
   size_t bytes_from(Leg leg, int from) const override;
   void write_keys(int to, std::byte* message) const override;
   void take_keys(int from, const std::byte* message) override;
+  void list_received(OwnerCall* call) override;
+  size_t distinct_keys_to(int) const override { return keys_.size(); }
   void look_up(std::byte* const* messages, OwnerCall* call) override;
   void take_rows(const std::byte* const*) override {}
   void pool(size_t f, const Feature& feature, size_t first, size_t last,

@@ -69,12 +69,7 @@ HeldPass new_pass(const LayerCall& call) {
 
 // The pass of a prefetched batch; its keys are at their owners.
 HeldPass pass_of(const LayerCall& call, PrefetchedBatch* prefetched) {
-  if (!prefetched->is(call)) {
-    fail(Code::kFailedPrecondition,
-         "this is not the batch that was prefetched (here table %s and more); train "
-         "batches in the order in which they were prefetched",
-         call.tables[0]->name().c_str());
-  }
+  if (!prefetched->is(call)) prefetched->refuse(call);
   return prefetched->wait();
 }
 

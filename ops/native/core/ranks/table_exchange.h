@@ -89,6 +89,14 @@ class TableExchange {
   virtual void take_keys(int from, const std::byte* message) = 0;  // [R]
   virtual void write_answers(int, std::byte*) {}                   // [R]
   virtual void take_answers(int, const std::byte*) {}              // [R], at home
+  // When all keys are there, for an owner that looks them up elsewhere: adds the received keys, by
+  // rank or, where batches travel, by feature and then by rank.
+  virtual void list_received(OwnerCall* call) {
+    const std::vector<std::byte*> nowhere(ranks(), nullptr);
+    look_up(nowhere.data(), call);
+  }
+  // The distinct keys that this rank sent to another; 0 where batches travel.
+  virtual size_t distinct_keys_to(int) const { return 0; }
   // Called when all keys are there: adds what to look up. messages: (R), where the rows for each
   // rank go.
   virtual void look_up(std::byte* const* messages, OwnerCall* call) = 0;

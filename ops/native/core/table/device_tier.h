@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "core/kernels/feature.h"
 #include "core/kernels/row_line.h"
 
 namespace hotrow {
@@ -50,6 +52,9 @@ class DeviceTier {
   virtual void wait_for_prefetch() = 0;
   // Releases the pins of all windows.
   virtual void let_go_of_windows() = 0;
+  // Copies features from the host's memory for a step on the device that looks them up; null where
+  // steps read the host's memory. The caller does not hold the table's lock.
+  virtual std::shared_ptr<void> copy_ahead(const std::vector<Feature>&) { return nullptr; }
   // As RowCache::expect, for keys, (count), each of them used uses[i] times.
   virtual void expect(const int64_t* keys, const uint32_t* uses, size_t count) = 0;
 };

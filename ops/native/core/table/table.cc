@@ -87,13 +87,6 @@ void Table::forget_old_rows() {
 void Table::check_sharding() const {
   if (sharding_.ranks == nullptr) return;
   if (!on_gpu()) return;
-  const Scheme scheme = sharding_.scheme;
-  if (scheme != Scheme::kRow && scheme != Scheme::kTable) {
-    fail(Code::kUnimplemented,
-         "table %s: scheme %s with a cache on a GPU is not built yet; use row or table, or "
-         "device: cpu",
-         name_.c_str(), scheme_name(scheme));
-  }
   if (sharding_.staleness.any()) {
     fail(Code::kUnimplemented,
          "table %s: staleness with a cache on a GPU is not built yet; use staleness 0, or "

@@ -40,6 +40,7 @@ struct Kind {
   int32_t shards = 1;
   size_t staging_bytes = 3000;  // several rounds a batch
   int64_t vocabulary_size = -1;
+  float clip_row_norm = 0.0f, l2 = 0.0f;
 };
 
 inline TableOptions options_of(const Kind& kind, bool on_device) {
@@ -49,6 +50,8 @@ inline TableOptions options_of(const Kind& kind, bool on_device) {
   options.init.scale = 0.1f;
   options.init.table = kind.width;
   options.optimizer.kind = kind.optimizer;
+  options.optimizer.clip_row_norm = kind.clip_row_norm;
+  options.optimizer.l2 = kind.l2;
   options.weights = options.state = kind.type;
   options.default_value = 0.25f;
   options.vocabulary_size = kind.vocabulary_size;
@@ -98,12 +101,13 @@ inline float random_float(std::mt19937_64& random) {
   return static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
 }
 
+// combiners: where they come from; null: `random`.
 inline Input input_of(std::mt19937_64& random, const Tables& tables, size_t table, size_t samples,
-                      size_t rows) {
+                      size_t rows, std::mt19937_64* combiners) {
   Input input;
   input.table = table;
   input.samples = samples;
-  input.combiner = static_cast<Combiner>(random() % 4);
+  input.combiner = static_cast<Combiner>((combiners == nullptr ? random : *combiners)() % 4);
   const bool ragged = input.combiner != Combiner::kNone && random() % 2 == 0;
   size_t keys = samples;
   if (ragged) {
@@ -121,7 +125,9 @@ inline Input input_of(std::mt19937_64& random, const Tables& tables, size_t tabl
     for (size_t i = 0; i < keys; ++i) input.weights.push_back(random_float(random) + 1.5f);
   }
   const size_t outputs = input.combiner == Combiner::kNone ? keys : samples;
-  for (size_t i = 0; i < outputs * tables.all[table]->width(); ++i) {
+  const Table& of = *tables.all[table];
+  const size_t width = of.sharding().ranks == nullptr ? of.width() : of.sharding().width;
+  for (size_t i = 0; i < outputs * width; ++i) {
     input.gradients.push_back(random_float(random));
   }
   return input;
@@ -129,12 +135,12 @@ inline Input input_of(std::mt19937_64& random, const Tables& tables, size_t tabl
 
 // Two features of the first table, one of each other.
 inline std::vector<Input> inputs_of(std::mt19937_64& random, const Tables& tables, size_t samples,
-                                    size_t rows = 3000) {
+                                    size_t rows = 3000, std::mt19937_64* combiners = nullptr) {
   std::vector<Input> inputs;
   for (size_t t = tables.all.size(); t-- > 0;) {
-    inputs.push_back(input_of(random, tables, t, samples, rows));
+    inputs.push_back(input_of(random, tables, t, samples, rows, combiners));
   }
-  inputs.push_back(input_of(random, tables, 0, samples, rows));
+  inputs.push_back(input_of(random, tables, 0, samples, rows, combiners));
   return inputs;
 }
 

@@ -43,6 +43,8 @@ inline Tables part_of(const std::vector<Split>& splits, const Group& group, size
     sharding.owner = static_cast<int32_t>(t + 1) % group[rank]->size();
     sharding.hashed = splits[t].hashed;
     sharding.width = options.width;
+    options.width = sharding.columns(group[rank]->rank());
+    options.init.first_column = sharding.first_column(group[rank]->rank());
     tables.owned.push_back(
         std::make_unique<Table>("t" + std::to_string(t), options, 1, false, sharding));
     tables.all.push_back(tables.owned.back().get());
@@ -65,11 +67,23 @@ struct Ranked {
   std::vector<Tables> plain, tiered;  // by rank
 };
 
+// What a rank draws. A feature has the same combiner on all ranks, so these are drawn apart.
+struct Draw {
+  explicit Draw(uint64_t seed) : random(seed), combiners(5) {}
+  std::mt19937_64 random, combiners;
+  bool spoils = false;  // makes a few gradients NaN or infinite
+};
+
+inline std::vector<Input> draw_inputs(const Tables& plain, Draw& draw, size_t samples) {
+  std::vector<Input> inputs = inputs_of(draw.random, plain, samples, 3000, &draw.combiners);
+  return draw.spoils ? spoiled(draw.random, std::move(inputs)) : inputs;
+}
+
 // A rank's batch, on both sides; one is the input of the other's.
 struct Batch {
-  Batch(const Tables& plain, const Tables& tiered, std::mt19937_64& random, size_t samples,
+  Batch(const Tables& plain, const Tables& tiered, Draw& draw, size_t samples,
         const Executor& executor, const Stream& stream)
-      : inputs(inputs_of(random, plain, samples)),
+      : inputs(draw_inputs(plain, draw, samples)),
         host(plain, inputs, executor),
         device(tiered, inputs, executor, stream) {}
   std::vector<Input> inputs;
@@ -92,9 +106,12 @@ class Steps {
         DeviceCollectives wanted = DeviceCollectives::kAuto)
       : ranked(splits, ranks, wanted), streams_(static_cast<size_t>(ranks) * 2) {
     for (auto& stream : streams_) stream = std::make_unique<Stream>();
-    for (int r = 0; r < ranks; ++r) random_.emplace_back(static_cast<uint64_t>(17 + r));
+    for (int r = 0; r < ranks; ++r) draws_.emplace_back(static_cast<uint64_t>(17 + r));
   }
 
+  void spoil_gradients() {
+    for (Draw& draw : draws_) draw.spoils = true;
+  }
   template <typename Act>
   void run(size_t samples, Act&& act, bool compare = true) {
     run_by_rank(samples, [&](size_t, auto& side, auto& next) { act(side, next); }, compare);
@@ -104,11 +121,13 @@ class Steps {
     std::vector<std::unique_ptr<Batch>> first, second;
     for (size_t r = 0; r < ranked.size(); ++r) {
       // Now and then a rank has no samples.
-      const size_t own = random_[r]() % 7 == 0 ? 0 : samples + random_[r]() % 50;
-      const auto& stream = [&]() -> const Stream& { return *streams_[2 * r + random_[r]() % 2]; };
-      first.push_back(std::make_unique<Batch>(ranked.plain[r], ranked.tiered[r], random_[r], own,
+      const size_t own = draws_[r].random() % 7 == 0 ? 0 : samples + draws_[r].random() % 50;
+      const auto& stream = [&]() -> const Stream& {
+        return *streams_[2 * r + draws_[r].random() % 2];
+      };
+      first.push_back(std::make_unique<Batch>(ranked.plain[r], ranked.tiered[r], draws_[r], own,
                                               Executor(), stream()));
-      second.push_back(std::make_unique<Batch>(ranked.plain[r], ranked.tiered[r], random_[r], 30,
+      second.push_back(std::make_unique<Batch>(ranked.plain[r], ranked.tiered[r], draws_[r], 30,
                                                Executor(), stream()));
     }
     const auto on_hosts = on_ranks(static_cast<int>(ranked.size()), [&](int r) {
@@ -133,7 +152,7 @@ class Steps {
 
  private:
   std::vector<std::unique_ptr<Stream>> streams_;
-  std::vector<std::mt19937_64> random_;
+  std::vector<Draw> draws_;
 };
 
 }  // namespace hotrow

@@ -13,8 +13,10 @@ __global__ void place_keys(DeviceUnique unique, DeviceOwners owners, const Devic
     const size_t own = j - owners.group_first[g];
     const DeviceKeyGroup& group = groups[g];
     const uint32_t u = owners.order[j], count = unique.counts[u];
-    group.keys[own] = owners.grouped[j];
-    group.counts[own] = count;
+    if (group.keys != nullptr) {
+      group.keys[own] = owners.grouped[j];
+      group.counts[own] = count;
+    }
     out.counts[j] = count;
     out.rows[j] = group.rows + own * group.width;
     out.place_of[u] = static_cast<uint32_t>(j);

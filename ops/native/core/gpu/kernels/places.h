@@ -8,7 +8,7 @@ namespace hotrow {
 
 // Where a group's keys (table, owner) go, and where their rows come from. On the device.
 struct DeviceKeyGroup {
-  int64_t* keys;     // (n) in the message to the owner
+  int64_t* keys;     // (n) in the message to the owner, or null: they are there
   uint32_t* counts;  // (n) how often each appeared
   float* rows;       // (n, D) in the message from it
   uint64_t width;    // D
@@ -23,7 +23,7 @@ struct DevicePlaced {
 
   static DevicePlaced take(DeviceArena& arena, size_t count);
 };
-// Writes keys and counts of all groups, and the addresses of their rows.
+// Writes keys and counts of the groups that have a message, and the addresses of all rows.
 void device_place_keys(const DeviceUnique& unique, size_t count, const DeviceOwners& owners,
                        const DeviceKeyGroup* groups, size_t group_count, const DevicePlaced& out,
                        DeviceStream stream);

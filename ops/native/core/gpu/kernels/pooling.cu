@@ -227,6 +227,7 @@ uint32_t cut_pieces(const DeviceFeature* features, size_t count, const float* co
     const DeviceFeature& feature = features[f];
     const Segments& s = feature.segments;
     if (s.outputs() == 0 || feature.width == 0) continue;
+    if (gradients == nullptr && feature.pooled == nullptr) continue;
     Piece p = {};
     p.row_splits = s.row_splits;
     p.weights = s.weights;

@@ -19,7 +19,7 @@ struct DeviceFeature {
   RowType weights = RowType::kFloat32;
   const std::byte* default_line = nullptr;  // a header and line, for keys without a row
   bool bare = false;                        // lines are of weights alone, without headers
-  float* pooled = nullptr;                  // (B, D), or (N of the feature, D) without a combiner
+  float* pooled = nullptr;  // (B, D), or (N of the feature, D) without a combiner; null: not wanted
 };
 
 size_t device_pool_scratch(size_t features);

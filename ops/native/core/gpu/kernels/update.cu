@@ -13,14 +13,16 @@ constexpr unsigned kUpdateThreads = 128;
 
 // A table's step for kernels.
 struct UpdateTable {
-  const float* sums;           // (U of the table, D), or null
-  const float* known_scale;    // or null: scale is good
-  const float* corrections;    // (corrections_count)
-  unsigned long long* counts;  // (2) rows, those left out; or null
+  const float* sums;                             // (U of the table, D), or null
+  const float* known_scale;                      // or null: scale is good
+  const float* corrections;                      // (corrections_count)
+  unsigned long long* counts;                    // (2) rows, those left out; or null
+  const float *clip_squares, *finished_squares;  // (U of the table) of whole rows, or null
   uint64_t seed;
   uint32_t corrections_count, clock;
   uint32_t width, lanes;
   uint32_t state_offset, vector_bytes, scalars_offset;
+  uint32_t whole_width, first_column;  // of whole rows, of which lines have a part
   RowType weights, state;
   uint32_t launch;  // tables of other launches are skipped
   UpdateNumbers n;
@@ -34,6 +36,8 @@ UpdateTable describe(const DeviceStep& given, uint32_t number_of_launch) {
   t.known_scale = given.scale;
   t.corrections = step.corrections;
   t.counts = reinterpret_cast<unsigned long long*>(given.counts);
+  t.clip_squares = step.clip_squares;
+  t.finished_squares = step.finished_squares;
   t.seed = step.seed;
   t.corrections_count = static_cast<uint32_t>(step.corrections_count);
   t.clock = step.clock;
@@ -42,6 +46,9 @@ UpdateTable describe(const DeviceStep& given, uint32_t number_of_launch) {
   t.state_offset = static_cast<uint32_t>(step.layout.state_offset());
   t.vector_bytes = static_cast<uint32_t>(step.layout.width * bytes_of(step.layout.state));
   t.scalars_offset = static_cast<uint32_t>(step.layout.scalars_offset());
+  t.whole_width =
+      static_cast<uint32_t>(step.whole_width != 0 ? step.whole_width : step.layout.width);
+  t.first_column = static_cast<uint32_t>(step.first_column);
   t.weights = step.layout.weights;
   t.state = step.layout.state;
   t.launch = number_of_launch;
@@ -97,10 +104,11 @@ __device__ float measure(const UpdateTable& t, const Tile& tile, const DeviceGra
   return sum.total(tile);
 }
 
-// Returns false, and leaves the row as it was, if its new weights or state are not all finite.
+// row: its number in the table. Returns false, and leaves the row as it was, if its new weights or
+// state are not all finite.
 template <OptimizerKind kKind, bool kHalf>
 __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceGradients& g,
-                           const Terms& terms, uint32_t lookups, std::byte* line) {
+                           const Terms& terms, uint32_t row, uint32_t lookups, std::byte* line) {
   // Headers are read as words: lines may lie at multiples of 4. One lane writes the row's own
   // fields.
   auto* const words = reinterpret_cast<uint32_t*>(line);
@@ -125,14 +133,25 @@ __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceG
   bool whole = false;
   float clip = 1.0f, rate = t.n.rate;
   if (t.n.clip > 0.0f) {
-    const float norm = sqrtf(measure<kHalf>(t, tile, g, terms, weights, 1.0f, 0.0f, kept));
-    whole = t.width <= 4 * tile.lanes;
+    float squares;
+    if (t.clip_squares != nullptr) {
+      squares = t.clip_squares[row];
+    } else {
+      squares = measure<kHalf>(t, tile, g, terms, weights, 1.0f, 0.0f, kept);
+      whole = t.width <= 4 * tile.lanes;
+    }
+    const float norm = sqrtf(squares);
     if (norm > t.n.clip) clip = t.n.clip / norm;
   }
   if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
-    const float total = measure<kHalf>(t, tile, g, terms, weights, clip, t.n.l2, kept);
-    whole = t.width <= 4 * tile.lanes;
-    scalar = tile.from(scalar, 0) + total / static_cast<float>(t.width);
+    float total;
+    if (t.finished_squares != nullptr) {
+      total = t.finished_squares[row];
+    } else {
+      total = measure<kHalf>(t, tile, g, terms, weights, clip, t.n.l2, kept);
+      whole = t.width <= 4 * tile.lanes;
+    }
+    scalar = tile.from(scalar, 0) + total / static_cast<float>(t.whole_width);
     rate = t.n.rate / sqrtf(scalar + t.n.epsilon);
   }
   if constexpr (kKind == OptimizerKind::kAdam) {
@@ -181,12 +200,14 @@ __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceG
     }
     if (fits && !tile.all(checks == 0.0f)) return false;
     if (!writes || column >= t.width) continue;
+    // vector: its number in the line.
     const auto store = [&](RowType type, std::byte* values, const float(&from)[4],
-                           uint32_t position) {
+                           uint32_t vector) {
+      const uint32_t position = kHalf ? vector * t.whole_width + t.first_column : 0;
       store_quad(kHalf ? type : RowType::kFloat32, values, column, t.width, from, stream, position);
     };
-    if constexpr (kVectors > 0) store(t.state, first_state, a, t.width);
-    if constexpr (kVectors > 1) store(t.state, second_state, b, 2 * t.width);
+    if constexpr (kVectors > 0) store(t.state, first_state, a, 1);
+    if constexpr (kVectors > 1) store(t.state, second_state, b, 2);
     store(t.weights, weights, w, 0);
   }
   if (tile.lane == 0) {
@@ -243,7 +264,8 @@ __global__ void __launch_bounds__(kUpdateThreads, 4)
         } else {
           terms = terms_of(row, own_begin, own_end, hot);
         }
-        const bool is_written = update_row<kKind, kHalf>(table, tile, g, terms, own_lookups, own);
+        const bool is_written =
+            update_row<kKind, kHalf>(table, tile, g, terms, row - begin_of_table, own_lookups, own);
         if (!is_written && table.counts != nullptr && tile.lane == 0) {
           atomicAdd(table.counts + 1, 1ull);
         }

@@ -22,7 +22,7 @@ struct DeviceGradients {
   size_t count = 0;                    // N
 };
 
-// The step of one table. step.corrections: on the device.
+// The step of one table. step.corrections and squares: on the device.
 struct DeviceStep {
   UpdateStep step;
   // Sums of device_sum, (U of the table, D), instead of the gradients; or null.

@@ -344,32 +344,39 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
 
 // --- gradients are applied -----------------------------------------------------------------------
 
-// Sums the gradients first, and scales them down if their norm is too large.
-void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
-                      std::vector<DeviceStep>* steps) {
-  const size_t count = due.gradients.count, tables = tables_.size();
+void DeviceCall::sum(const DeviceBatch& batch, const DeviceDue& due,
+                     std::vector<DeviceStep>* steps) {
+  const size_t tables = tables_.size();
   std::vector<DeviceSums> sums(tables);
-  float* factors = nullptr;
   take_from(work_->sums, [&](DeviceArena& arena) {
-    factors = arena.take<float>(tables);
     for (size_t t = 0; t < tables; ++t) {
       const size_t distinct = batch.distinct_first[t + 1] - batch.distinct_first[t];
       sums[t] = {tables_[t]->width(), arena.take<float>(distinct * tables_[t]->width())};
     }
+    return 0;
   });
-  std::vector<DeviceNormed> normed;
   size_t most_width = 0;
   for (size_t t = 0; t < tables; ++t) {
-    const Table& table = *tables_[t];
-    most_width = std::max(most_width, table.width());
-    normed.push_back({sums[t].sums, table.width(), due.factors[t].value_or(1.0f),
-                      static_cast<int32_t>(table.shard_count()), table.hashed()});
+    most_width = std::max(most_width, sums[t].width);
     (*steps)[t].sums = sums[t].sums;
+  }
+  const size_t bytes = device_sum_scratch(due.gradients.count, tables, most_width);
+  device_sum(sums.data(), tables, batch.unique.table_first, due.gradients, scratch(bytes), bytes,
+             stream_);
+}
+
+void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
+                      std::vector<DeviceStep>* steps) {
+  const size_t count = due.gradients.count, tables = tables_.size();
+  float* const factors =
+      take_from(work_->factors, [&](DeviceArena& arena) { return arena.take<float>(tables); });
+  std::vector<DeviceNormed> normed;
+  for (size_t t = 0; t < tables; ++t) {
+    const Table& table = *tables_[t];
+    normed.push_back({(*steps)[t].sums, table.width(), due.factors[t].value_or(1.0f),
+                      static_cast<int32_t>(table.shard_count()), table.hashed()});
     (*steps)[t].scale = factors + t;
   }
-  const size_t sum_bytes = device_sum_scratch(count, tables, most_width);
-  device_sum(sums.data(), tables, batch.unique.table_first, due.gradients, scratch(sum_bytes),
-             sum_bytes, stream_);
   const size_t clip_bytes = device_clip_scratch(normed.data(), tables, count);
   void* const memory = scratch(clip_bytes);
   const auto& ranks = tables_[0]->sharding().ranks;
@@ -380,7 +387,13 @@ void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
   }
   double* const total =
       take_from(work_->total, [](DeviceArena& arena) { return arena.take<double>(1); });
-  device_squares(normed.data(), tables, batch.unique, count, batch.probed.lines, total, memory,
+  // All ranks have the same rows of a replicated table: those of the first count.
+  std::vector<DeviceNormed> counted = normed;
+  for (size_t t = 0; t < tables; ++t) {
+    const Sharding& sharding = tables_[t]->sharding();
+    if (sharding.scheme == Scheme::kReplicated && sharding.rank() != 0) counted[t].factor = 0.0f;
+  }
+  device_squares(counted.data(), tables, batch.unique, count, batch.probed.lines, total, memory,
                  clip_bytes, stream_);
   auto* const sum = reinterpret_cast<double*>(work_->answer.data());
   read(sum, total, 1);
@@ -400,11 +413,9 @@ void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
 void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
   const size_t count = due.gradients.count, tables = tables_.size();
   std::vector<DeviceStep> steps(tables);
+  const bool together = any_measures_together(tables_);
+  if (due.global_clip_norm > 0.0f || together) sum(batch, due, &steps);
   if (due.global_clip_norm > 0.0f) clip(batch, due, &steps);
-  size_t most_width = 0;
-  for (const Table* table : tables_) most_width = std::max(most_width, table->width());
-  const size_t bytes = device_update_scratch(count, tables, most_width);
-  void* const memory = scratch(bytes);
   for (size_t t = 0; t < tables; ++t) {
     Table& table = *tables_[t];
     if (!due.factors[t].has_value()) {
@@ -417,6 +428,11 @@ void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
     steps[t].step.corrections = tiers_[t]->corrections();
     steps[t].counts = tiers_[t]->update_counts();
   }
+  if (together) measure_together(batch, due, &steps);
+  size_t most_width = 0;
+  for (const Table* table : tables_) most_width = std::max(most_width, table->width());
+  const size_t bytes = device_update_scratch(count, tables, most_width);
+  void* const memory = scratch(bytes);
   for (size_t t = 0; t < tables; ++t) {
     if (!due.factors[t].has_value()) continue;
     tables_[t]->begin_update();

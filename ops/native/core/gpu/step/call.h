@@ -30,6 +30,9 @@ struct DeviceDue {
 // The tiers of tables. Fails unless all tables have their tiers on one GPU.
 std::vector<GpuTier*> tiers_on_one_gpu(const std::vector<Table*>& tables);
 
+// Whether an update of one of the tables needs values of other ranks.
+bool any_measures_together(const std::vector<Table*>& tables);
+
 // What a call does when it has its tables' locks.
 enum class DeviceWork : int {
   kEnqueue = 0,  // it puts work on its stream
@@ -102,7 +105,13 @@ class DeviceCall {
   void change_slots(Change&& change);
   // Fails only if the rows are lost.
   void unpin(const DeviceBatch& batch);
+  // Sums the gradients before they are applied.
+  void sum(const DeviceBatch& batch, const DeviceDue& due, std::vector<DeviceStep>* steps);
+  // Scales the sums down if their norm is too large.
   void clip(const DeviceBatch& batch, const DeviceDue& due, std::vector<DeviceStep>* steps);
+  // Sums the squares of rows whose columns other ranks have, too.
+  void measure_together(const DeviceBatch& batch, const DeviceDue& due,
+                        std::vector<DeviceStep>* steps);
   void send_bypass_back(const DeviceBatch& batch, size_t table);
   void expire(size_t table);
 

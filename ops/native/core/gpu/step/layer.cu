@@ -45,9 +45,11 @@ DeviceWork work_of(const LayerCall& call, const BackwardOptions& options) {
   if (work != nullptr) found = find_batch(*work, call, options.ticket);
   if (found == nullptr || !found->holds()) return DeviceWork::kLookUp;
   if (options.what == Backward::kAccumulate) return DeviceWork::kEnqueue;
-  // The norm over ranks goes through the host.
+  // The norm over ranks goes through the host; the other ranks are waited for.
   const bool norm = options.global_clip_norm > 0.0f && call.tables[0]->sharding().ranks != nullptr;
-  return norm || end_waits(*found, tiers) ? DeviceWork::kWait : DeviceWork::kEnqueue;
+  return norm || any_measures_together(call.tables) || end_waits(*found, tiers)
+             ? DeviceWork::kWait
+             : DeviceWork::kEnqueue;
 }
 
 // The backend of table/step.h for rows on a GPU, except for commits (gpu/step/commit.cu).

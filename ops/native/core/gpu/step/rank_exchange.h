@@ -1,13 +1,13 @@
 // One call of tables on several ranks whose rows are on GPUs, exchange by exchange: the sibling of
-// RankExchange (ranks/exchange.h) for schemes row and table. Keys, rows and gradients travel from
-// GPU to GPU; their numbers go through the host's collectives. R ranks, T tables, F features.
+// RankExchange (ranks/exchange.h). Keys, rows and gradients travel from GPU to GPU; their numbers
+// go through the host's collectives. R ranks, T tables, F features.
 #pragma once
 
 #include <vector>
 
 #include "core/gpu/comm/communicator.h"
-#include "core/gpu/kernels/pooling.h"
 #include "core/gpu/step/rank_pass.h"
+#include "core/ranks/prefetched_batch.h"
 
 namespace hotrow {
 
@@ -24,6 +24,9 @@ class DeviceRankExchange {
   void collect();
   // Sends keys to their owners.
   void send_keys(bool insert);
+  // Instead of both, for a batch whose keys the host's messages have brought to their owners, in
+  // `keys`. Does not wait; `look_up` fails if the call is not that batch.
+  void take_prefetched(const PrefetchedBatch& batch, const RankPass& keys);
   // Owners look the keys up, and send rows home.
   void look_up(bool insert, size_t* missing);
   void pool(const std::vector<float*>& pooled);
@@ -31,28 +34,24 @@ class DeviceRankExchange {
   void backward(const std::vector<const float*>& gradients, const BackwardOptions& options);
 
  private:
-  size_t group(size_t table, size_t rank) const { return table * size_ + rank; }
-  size_t width(size_t table) const { return call_.tables[table]->width(); }
-  void group_keys();
   void check_keys();
   void exchange_facts(bool insert);
-  void prepare_owner();
-  std::vector<DeviceFeature> features() const;
-  void sum_gradients(const std::vector<const float*>& gradients);
+  // Lays out the messages of a leg on this rank's side and at the owner, which lose their contents.
+  void lay_out(Leg leg, DeviceMessages* home, DeviceMessages* owner);
+  void release_ahead();
+  // Whether the call's values have the fingerprint of the prefetched batch.
+  bool is_prefetched();
+  void add_outputs();
   void exchange(const char* leg, const DeviceMessages& sent, const DeviceMessages& received);
   LayerCall owner_call() const;
-  void* scratch(size_t bytes) {
-    work_->scratch.reserve(bytes);
-    return work_->scratch.data();
-  }
 
   const LayerCall& call_;
   DeviceCommunicator& on_gpu_;
-  DeviceRankWork* work_;
   DeviceRankPass* pass_;
-  const DeviceStream stream_;
   Collectives& ranks_;
-  const size_t size_;
+  const DeviceRankContext here_;
+  const PrefetchedBatch* prefetched_ = nullptr;
+  uint64_t* fingerprint_ = nullptr;  // of the call: pinned memory
 };
 
 }  // namespace hotrow

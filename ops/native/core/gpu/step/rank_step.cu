@@ -15,8 +15,13 @@ namespace {
 class StepOnDevice {
  public:
   StepOnDevice(const LayerCall& call, PrefetchedBatch* prefetched, DeviceStream stream)
-      : StepOnDevice(after(prefetched, call), stream) {
+      : StepOnDevice(call, stream) {
     use(&free_pass());
+    if (prefetched == nullptr) return;
+    if (!prefetched->has_shape_of(call)) prefetched->refuse(call);
+    const HeldPass keys = prefetched->wait();
+    exchange_->take_prefetched(*prefetched, *keys.get());
+    dispatched_ = true;
   }
   StepOnDevice(const LayerCall& call, int64_t ticket, DeviceStream stream)
       : StepOnDevice(call, stream) {
@@ -54,12 +59,6 @@ class StepOnDevice {
     work().used.hold(stream);
   }
 
-  // Returns the call, once the owners have received its prefetched keys and bring the rows in. The
-  // step dispatches its keys anew.
-  static const LayerCall& after(PrefetchedBatch* prefetched, const LayerCall& call) {
-    if (prefetched != nullptr) prefetched->wait();
-    return call;
-  }
   DeviceRankWork& work() const { return *tier_.rank_work; }
   void use(DeviceRankPass* pass) {
     pass_ = pass;
@@ -71,7 +70,7 @@ class StepOnDevice {
     if (ticket == 0) return nullptr;
     for (auto& pass : work().waiting) {
       if (pass->ticket != ticket) continue;
-      const bool same = pass->tables == call_.tables && pass->keys == KeyPlaces::of(call_);
+      const bool same = pass->tables == call_.tables && pass->places == KeyPlaces::of(call_);
       return same ? pass.get() : nullptr;
     }
     return nullptr;

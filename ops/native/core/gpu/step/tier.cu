@@ -135,12 +135,19 @@ GpuTier::~GpuTier() {
   }
 }
 
+std::shared_ptr<void> GpuTier::copy_ahead(const std::vector<Feature>& features) {
+  const OnDevice here(device_);
+  auto ahead = rank_work->features_ahead.take();
+  ahead->copy(features);
+  return ahead;
+}
+
 size_t GpuTier::bytes() const {
   size_t total = memory_.bytes() + constants_.bytes() + scratch_.bytes();
   for (const Chunk& chunk : in_) total += chunk.device.bytes();
   for (const Chunk& chunk : out_) total += chunk.device.bytes();
   if (ahead_ != nullptr) total += ahead_->bytes();
-  if (rank_work != nullptr) total += rank_work->bytes;
+  if (rank_work != nullptr) total += rank_work->bytes + rank_work->features_ahead.bytes();
   total += keys_pool.bytes();
   return total + (workspace == nullptr ? 0 : workspace->bytes());
 }

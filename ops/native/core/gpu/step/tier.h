@@ -84,6 +84,7 @@ class GpuTier final : public DeviceTier {
   void lose_rows(const char* why) noexcept;
   // As the function of that name; also waits until no step waits for the lock.
   std::unique_lock<std::shared_mutex> lock_when_idle(DeviceStream stream, DeviceEvent* idle);
+  std::shared_ptr<void> copy_ahead(const std::vector<Feature>& features) override;
   // How often the slots were used; without the lock, too.
   uint64_t uses() const { return uses_; }
   // Rows that are copied together, either way.

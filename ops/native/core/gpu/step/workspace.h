@@ -74,15 +74,17 @@ class DeviceWorkspace {
   DeviceBlock described;  // small arrays that describe a call
   DeviceBlock missing;    // of the missing keys of a batch
   DeviceBlock terms;      // gradient rows of a backward pass or a commit, by distinct key
-  DeviceBlock sums;       // of gradients that are clipped
+  DeviceBlock sums;       // of gradients that are clipped or measured first
+  DeviceBlock factors;    // of tables whose gradients are clipped
+  DeviceBlock squares;    // of the rows of columns, on ranks
   DeviceBlock total;      // of their squares, on ranks
   PinnedBlock answer, sent;
   DeviceEvent ready;
   size_t expected_missing = 4096;  // this many keys are read back with their number
 
   size_t bytes() const {
-    size_t total =
-        scratch.bytes() + described.bytes() + missing.bytes() + terms.bytes() + sums.bytes();
+    size_t total = scratch.bytes() + described.bytes() + missing.bytes() + terms.bytes() +
+                   sums.bytes() + factors.bytes() + squares.bytes() + this->total.bytes();
     for (const DeviceBatch& batch : batches) {
       total += batch.bytes();
     }

@@ -20,6 +20,7 @@ void train(const std::vector<Split>& splits, int ranks, int steps,
            DeviceCollectives wanted = DeviceCollectives::kAuto, float clip = 0.0f) {
   CAPTURE(ranks);
   Steps all(splits, ranks, wanted);
+  all.spoil_gradients();
   std::vector<float> rates(splits.size());
   for (int step = 0; step < steps; ++step) {
     CAPTURE(step);
@@ -78,7 +79,67 @@ std::vector<Split> several(size_t cache_rows) {
   return splits;
 }
 
+constexpr Scheme kSchemes[] = {Scheme::kRow, Scheme::kTable, Scheme::kColumn, Scheme::kReplicated,
+                               Scheme::kRowBroadcast};
+
+// Three tables of one scheme, of different types, widths, optimizers, admission and expiry.
+std::vector<Split> split_by(Scheme scheme, size_t cache_rows) {
+  std::vector<Split> splits = several(cache_rows);
+  splits.erase(splits.begin());
+  for (Split& split : splits) split.scheme = scheme;
+  return splits;
+}
+
+// A table of each scheme in one layer.
+std::vector<Split> mixed(size_t cache_rows) {
+  std::vector<Split> splits(std::size(kSchemes));
+  for (size_t t = 0; t < splits.size(); ++t) {
+    splits[t].kind.width = std::vector<size_t>{4, 9, 7, 12, 5}[t];
+    splits[t].kind.cache_rows = cache_rows;
+    splits[t].kind.optimizer = t % 2 == 0 ? OptimizerKind::kAdam : OptimizerKind::kAdagrad;
+    splits[t].scheme = kSchemes[(t + 2) % std::size(kSchemes)];
+    splits[t].hashed = t == 4;
+  }
+  return splits;
+}
+
 }  // namespace
+
+TEST_CASE("device ranks: every scheme gives the rows of ranks in memory") {
+  for (const Scheme scheme : {Scheme::kColumn, Scheme::kReplicated, Scheme::kRowBroadcast}) {
+    CAPTURE(scheme_name(scheme));
+    for (int ranks = 1; ranks <= 3; ++ranks) {
+      for (const size_t rows : {size_t{1}, size_t{301}, size_t{6002}}) {
+        if (kLess && rows != (ranks == 2 ? 1 : 301)) continue;
+        CAPTURE(rows);
+        train(split_by(scheme, rows), ranks, kLess ? 6 : 14);
+      }
+    }
+  }
+}
+
+TEST_CASE("device ranks: tables of all schemes in one layer") {
+  for (int ranks = 1; ranks <= 3; ++ranks) train(mixed(200), ranks, kLess ? 6 : 14);
+  train(mixed(200), 3, 4, DeviceCollectives::kHost);
+  train(mixed(200), 2, 6, DeviceCollectives::kAuto, 0.05f);
+}
+
+TEST_CASE("device ranks: columns of rows that are measured together") {
+  std::vector<Split> splits(3);
+  for (size_t t = 0; t < splits.size(); ++t) {
+    splits[t].scheme = Scheme::kColumn;
+    splits[t].kind.width = std::vector<size_t>{7, 150, 5}[t];
+    splits[t].kind.cache_rows = 300;
+    splits[t].kind.optimizer = t < 2 ? OptimizerKind::kRowwiseAdagrad : OptimizerKind::kAdam;
+    splits[t].kind.clip_row_norm = t == 0 ? 0.0f : 0.3f;
+    splits[t].kind.l2 = t == 1 ? 0.02f : 0.0f;
+    splits[t].kind.type = t == 1 ? RowType::kFloat16 : RowType::kFloat32;
+    splits[t].kind.admission = t == 0;
+  }
+  for (int ranks = 1; ranks <= 3; ++ranks) train(splits, ranks, kLess ? 4 : 12);
+  train(splits, 2, 4, DeviceCollectives::kAuto, 0.05f);
+  train(splits, 3, 4, DeviceCollectives::kHost);
+}
 
 TEST_CASE("device ranks: every optimizer and size of cache gives the rows of ranks in memory") {
   for (const OptimizerKind optimizer : kAllKinds) {
@@ -109,7 +170,8 @@ TEST_CASE("device ranks: by way of the host's memory come the same rows") {
 }
 
 TEST_CASE("device ranks: gradients that wait are committed, clipped by the norm of all") {
-  const std::vector<Split> splits = several(100);
+  std::vector<Split> splits = several(100);
+  for (const Split& split : mixed(100)) splits.push_back(split);
   Steps all(splits, 2);
   const Executor executor;
   const Stream streams[2];
@@ -175,26 +237,41 @@ TEST_CASE("device ranks: a snapshot has the rows of its moment while ranks train
 
 TEST_CASE("device ranks: prefetched batches change nothing but where rows are") {
   std::vector<Split> splits = several(200);
+  for (const Split& split : mixed(200)) splits.push_back(split);
   Ranked ranked(splits, 2, DeviceCollectives::kAuto);
   std::vector<std::unique_ptr<Stream>> streams;
   for (int r = 0; r < 2; ++r) streams.push_back(std::make_unique<Stream>());
   for (int round = 0; round < 3; ++round) {
     const auto outcomes = on_ranks(2, [&](int rank) {
       const auto r = static_cast<size_t>(rank);
-      std::mt19937_64 random(static_cast<uint64_t>(50 * round + rank));
+      Draw draw(static_cast<uint64_t>(50 * round + rank));
       std::vector<std::unique_ptr<Batch>> batches;
       for (int i = 0; i < 4; ++i) {
-        batches.push_back(std::make_unique<Batch>(ranked.plain[r], ranked.tiered[r], random, 60,
+        batches.push_back(std::make_unique<Batch>(ranked.plain[r], ranked.tiered[r], draw, 60,
                                                   Executor(), *streams[r]));
       }
-      for (auto& batch : batches) batch->host.backward(now(batch->host.forward(true)));
+      // Two passes before their backward passes, in one round.
+      const size_t together = round == 1 ? 2 : 1;
+      const auto train = [&](auto&& side_of, size_t first) {
+        std::vector<int64_t> tickets;
+        for (size_t i = first; i < first + together; ++i) {
+          tickets.push_back(side_of(i).forward(true));
+        }
+        for (size_t i = 0; i < together; ++i) side_of(first + i).backward(now(tickets[i]));
+      };
+      for (size_t i = 0; i < batches.size(); i += together) {
+        train([&](size_t b) -> HostSide& { return batches[b]->host; }, i);
+      }
       const auto prefetch = [&](size_t i) {
         if (i < batches.size()) rank_prefetch(batches[i]->device.call_in_memory());
       };
-      prefetch(0);
+      size_t next = 0;
+      while (next < together) prefetch(next++);
+      for (size_t i = 0; i < batches.size(); i += together) {
+        while (next < i + 2 * together) prefetch(next++);
+        train([&](size_t b) -> DeviceSide& { return batches[b]->device; }, i);
+      }
       for (size_t i = 0; i < batches.size(); ++i) {
-        prefetch(i + 1);
-        batches[i]->device.backward(now(batches[i]->device.forward(true)));
         if (!same_bits(batches[i]->host.outputs(), batches[i]->device.outputs())) {
           fail(Code::kInternal, "other values in batch %zu", i);
         }
@@ -202,6 +279,12 @@ TEST_CASE("device ranks: prefetched batches change nothing but where rows are") 
     });
     for (const Outcome& outcome : outcomes) REQUIRE(outcome.message == "");
     check_ranks(ranked);
+  }
+  // The keys of a batch are sent once.
+  for (const auto& own : ranked.devices) {
+    for (const StageCount& count : own->counts()) {
+      if (count.stage == "keys" || count.stage == "sizes") CHECK(count.calls == 3 * 4);
+    }
   }
   for (size_t t = 0; t < splits.size(); ++t) {
     CAPTURE(t);

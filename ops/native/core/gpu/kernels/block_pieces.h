@@ -1,0 +1,44 @@
+// Pieces of work of different sizes in one launch: a piece has the blocks [first_block, that of the
+// next piece).
+#pragma once
+
+#include <limits>
+
+#include "core/gpu/kernels/device_code.h"
+
+namespace hotrow {
+
+// The piece of this block.
+template <typename Piece>
+__device__ inline uint32_t find_block(const Piece* pieces, uint32_t count) {
+  uint32_t low = 0, high = count - 1;
+  while (low < high) {
+    const uint32_t middle = (low + high + 1) / 2;
+    if (pieces[middle].first_block <= blockIdx.x) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+// Numbers the blocks of a launch.
+class BlockNumbers {
+ public:
+  // The first of the next `count`.
+  uint32_t next(uint64_t count) {
+    const uint64_t first = blocks_;
+    blocks_ += count;
+    if (blocks_ > uint64_t{std::numeric_limits<int32_t>::max()}) {
+      fail(Code::kInvalidArgument, "messages too large for one launch");
+    }
+    return static_cast<uint32_t>(first);
+  }
+  size_t count() const { return blocks_; }
+
+ private:
+  uint64_t blocks_ = 0;
+};
+
+}  // namespace hotrow
