@@ -2,6 +2,7 @@
 // largest batch; a step of a batch that is no larger allocates none.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "core/gpu/kernels/cache.h"
@@ -78,6 +79,10 @@ class DeviceWorkspace {
   DeviceBlock total;      // of their squares, on ranks
   PinnedBlock answer, sent;
   DeviceEvent ready;
+  // The end of the last call with this first table. Calls that use the table come one after the
+  // other, also on the device; so a later record is also the end of all earlier ones, and tables
+  // that were used with it may keep it.
+  const std::shared_ptr<DeviceEvent> used = std::make_shared<DeviceEvent>();
   size_t expected_missing = 4096;  // this many keys are read back with their number
 
   size_t bytes() const {
