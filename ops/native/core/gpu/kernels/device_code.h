@@ -182,7 +182,8 @@ __device__ inline Tile tile_of(unsigned lanes) {
 
 // --- small values from the host ------------------------------------------------------------------
 
-constexpr size_t kUploadBytes = 2048;
+// With the other arguments of its kernel, at most the 4 KB that every CUDA allows.
+constexpr size_t kUploadBytes = 4064;
 struct UploadPiece {
   alignas(16) std::byte bytes[kUploadBytes];
 };

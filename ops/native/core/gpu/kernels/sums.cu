@@ -116,17 +116,6 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-struct SumScratch {
-  SumScratch(DeviceArena& arena, size_t count, size_t tables, size_t most_width) {
-    hot = take_hot_rows(arena, count, most_width);
-    widths = arena.take<uint32_t>(tables);
-    sums = arena.take<SumTable>(tables);
-  }
-  HotRows hot;
-  uint32_t* widths;
-  SumTable* sums;
-};
-
 }  // namespace
 
 HotRows take_hot_rows(DeviceArena& arena, size_t count, size_t most_width) {
@@ -151,31 +140,67 @@ void sum_hot_rows(const uint32_t* widths, size_t tables, const uint32_t* table_f
          stream, widths, static_cast<uint32_t>(tables), table_first, gradients, hot);
 }
 
+DescribedSums describe_sums(const DeviceSums* sums, size_t tables, DeviceDescribed* to) {
+  std::vector<SumTable> described;
+  std::vector<uint32_t> widths;
+  DescribedSums out;
+  out.tables = tables;
+  for (size_t t = 0; t < tables; ++t) {
+    const uint32_t width = static_cast<uint32_t>(sums[t].width);
+    out.most_width = std::max(out.most_width, sums[t].width);
+    widths.push_back(width);
+    described.push_back({sums[t].sums, width, lanes_for(width, 4)});
+  }
+  out.all = to->add(described);
+  out.widths = to->add(widths);
+  return out;
+}
+
+namespace {
+
+struct SumScratch {
+  SumScratch(DeviceArena& arena, size_t count, size_t tables, size_t most_width)
+      : described_bytes(DeviceDescribed::bytes_for(0, tables)) {
+    described = arena.take<std::byte>(described_bytes);
+    hot = take_hot_rows(arena, count, most_width);
+  }
+  size_t described_bytes;
+  std::byte* described;
+  HotRows hot;
+};
+
+}  // namespace
+
 size_t device_sum_scratch(size_t count, size_t tables, size_t most_width) {
   DeviceArena arena;
   SumScratch scratch(arena, count, tables, most_width);
   return arena.used();
 }
 
+void device_sum(const DescribedSums& sums, const uint32_t* table_first,
+                const DeviceGradients& gradients, void* scratch, size_t bytes,
+                DeviceStream stream) {
+  if (gradients.count == 0 || sums.tables == 0) return;
+  DeviceArena arena(scratch, bytes);
+  const SumScratch s(arena, gradients.count, sums.tables, sums.most_width);
+  sum_hot_rows(sums.widths, sums.tables, table_first, gradients, s.hot, stream);
+  launch("sum rows", sum_rows, blocks_for(gradients.count), kBlockThreads, stream,
+         static_cast<const SumTable*>(sums.all), static_cast<uint32_t>(sums.tables), table_first,
+         gradients, s.hot);
+}
+
 void device_sum(const DeviceSums* sums, size_t tables, const uint32_t* table_first,
                 const DeviceGradients& gradients, void* scratch, size_t bytes,
                 DeviceStream stream) {
   if (gradients.count == 0 || tables == 0) return;
-  std::vector<SumTable> described;
-  std::vector<uint32_t> widths;
-  for (size_t t = 0; t < tables; ++t) {
-    const uint32_t width = static_cast<uint32_t>(sums[t].width);
-    widths.push_back(width);
-    described.push_back({sums[t].sums, width, lanes_for(width, 4)});
-  }
+  size_t most_width = 0;
+  for (size_t t = 0; t < tables; ++t) most_width = std::max(most_width, sums[t].width);
   DeviceArena arena(scratch, bytes);
-  const SumScratch s(arena, gradients.count, tables,
-                     *std::max_element(widths.begin(), widths.end()));
-  upload(s.widths, widths.data(), tables, stream);
-  upload(s.sums, described.data(), tables, stream);
-  sum_hot_rows(s.widths, tables, table_first, gradients, s.hot, stream);
-  launch("sum rows", sum_rows, blocks_for(gradients.count), kBlockThreads, stream, s.sums,
-         static_cast<uint32_t>(tables), table_first, gradients, s.hot);
+  const SumScratch s(arena, gradients.count, tables, most_width);
+  DeviceDescribed described(s.described, s.described_bytes);
+  const DescribedSums there = describe_sums(sums, tables, &described);
+  described.upload(stream);
+  device_sum(there, table_first, gradients, scratch, bytes, stream);
 }
 
 }  // namespace hotrow

@@ -282,58 +282,64 @@ UpdateKernel kernel_for(const UpdateStep& step) {
   return halves ? kernel_of<true>(kind) : kernel_of<false>(kind);
 }
 
-struct UpdateScratch {
-  UpdateScratch(DeviceArena& arena, size_t count, size_t tables, size_t most_width) {
-    hot = take_hot_rows(arena, count, most_width);
-    widths = arena.take<uint32_t>(tables);
-    described = arena.take<UpdateTable>(tables);
-  }
-  HotRows hot;
-  uint32_t* widths;
-  UpdateTable* described;
-};
-
-}  // namespace
-
-size_t device_update_scratch(size_t count, size_t tables, size_t most_width) {
-  DeviceArena arena;
-  UpdateScratch scratch(arena, count, tables, most_width);
-  return arena.used();
-}
-
-void device_update(const DeviceStep* steps, size_t tables, const uint32_t* table_first,
-                   const DeviceGradients& gradients, const uint32_t* counts,
-                   std::byte* const* lines, void* scratch, size_t bytes, DeviceStream stream) {
-  if (gradients.count == 0 || tables == 0) return;
+// The kernel of each launch; a table's number among them: numbers, (T).
+std::vector<UpdateKernel> launches_of(const DeviceStep* steps, size_t tables,
+                                      std::vector<uint32_t>* numbers) {
   std::vector<UpdateKernel> kernels;
-  std::vector<UpdateTable> described;
-  std::vector<uint32_t> widths;
-  bool summed = true, scaled = false;
   for (size_t t = 0; t < tables; ++t) {
     const UpdateKernel kernel = kernel_for(steps[t].step);
     const auto at = std::find(kernels.begin(), kernels.end(), kernel);
-    described.push_back(describe(steps[t], static_cast<uint32_t>(at - kernels.begin())));
+    numbers->push_back(static_cast<uint32_t>(at - kernels.begin()));
     if (at == kernels.end()) kernels.push_back(kernel);
+  }
+  return kernels;
+}
+
+}  // namespace
+
+DescribedSteps describe_steps(const DeviceStep* steps, size_t tables, DeviceDescribed* to) {
+  std::vector<UpdateTable> described;
+  std::vector<uint32_t> numbers, widths;
+  launches_of(steps, tables, &numbers);
+  for (size_t t = 0; t < tables; ++t) {
+    described.push_back(describe(steps[t], numbers[t]));
     widths.push_back(described.back().width);
+  }
+  return {to->add(described), to->add(widths)};
+}
+
+size_t device_update_scratch(size_t count, size_t most_width) {
+  DeviceArena arena;
+  take_hot_rows(arena, count, most_width);
+  return arena.used();
+}
+
+void device_update(const DeviceStep* steps, size_t tables, const DescribedSteps& described,
+                   const uint32_t* table_first, const DeviceGradients& gradients,
+                   const uint32_t* counts, std::byte* const* lines, void* scratch, size_t bytes,
+                   DeviceStream stream) {
+  if (gradients.count == 0 || tables == 0) return;
+  bool summed = true, scaled = false;
+  size_t most_width = 0;
+  for (size_t t = 0; t < tables; ++t) {
+    most_width = std::max(most_width, steps[t].step.layout.width);
     summed = summed && steps[t].sums != nullptr;
     scaled = scaled || steps[t].scale != nullptr;
   }
   DeviceArena arena(scratch, bytes);
-  const UpdateScratch s(arena, gradients.count, tables,
-                        *std::max_element(widths.begin(), widths.end()));
-  upload(s.described, described.data(), tables, stream);
+  const HotRows hot = take_hot_rows(arena, gradients.count, most_width);
+  auto* const all = static_cast<UpdateTable*>(described.all);
   if (scaled) {
-    launch("update: scales", take_scales, 1, kBlockThreads, stream, s.described,
+    launch("update: scales", take_scales, 1, kBlockThreads, stream, all,
            static_cast<uint32_t>(tables));
   }
-  if (!summed) {
-    upload(s.widths, widths.data(), tables, stream);
-    sum_hot_rows(s.widths, tables, table_first, gradients, s.hot, stream);
-  }
+  if (!summed) sum_hot_rows(described.widths, tables, table_first, gradients, hot, stream);
+  std::vector<uint32_t> numbers;
+  const std::vector<UpdateKernel> kernels = launches_of(steps, tables, &numbers);
   for (size_t k = 0; k < kernels.size(); ++k) {
     launch("update rows", kernels[k], blocks_for(gradients.count, kUpdateThreads), kUpdateThreads,
-           stream, s.described, static_cast<uint32_t>(tables), table_first,
-           static_cast<uint32_t>(k), gradients, s.hot, counts, lines);
+           stream, all, static_cast<uint32_t>(tables), table_first, static_cast<uint32_t>(k),
+           gradients, hot, counts, lines);
   }
 }
 

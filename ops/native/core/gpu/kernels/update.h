@@ -7,6 +7,7 @@
 // steps and sums: on the device.
 #pragma once
 
+#include "core/gpu/kernels/described.h"
 #include "core/gpu/kernels/memory.h"
 #include "core/kernels/kernels.h"
 
@@ -39,20 +40,41 @@ struct DeviceSums {
   float* sums = nullptr;
 };
 
+// Steps for kernels, on the device.
+struct DescribedSteps {
+  void* all = nullptr;         // (T)
+  uint32_t* widths = nullptr;  // (T)
+};
+// steps: (T) on the host.
+DescribedSteps describe_steps(const DeviceStep* steps, size_t tables, DeviceDescribed* to);
+
 // most_width: of the tables.
-size_t device_update_scratch(size_t count, size_t tables, size_t most_width);
+size_t device_update_scratch(size_t count, size_t most_width);
 
 // Updates lines[u], and its header, as Kernels::update does: a row that would not be finite stays
 // as it was. One launch for each kind of optimizer
 // and row type among the tables; usually one.
 // steps: (T) on the host. table_first: (T + 1). counts: (U) lookups, or null: the number of
 // gradient rows. lines: (U) pointers to headers, distinct; null: no row, its gradient is dropped.
-void device_update(const DeviceStep* steps, size_t tables, const uint32_t* table_first,
-                   const DeviceGradients& gradients, const uint32_t* counts,
-                   std::byte* const* lines, void* scratch, size_t bytes, DeviceStream stream);
+void device_update(const DeviceStep* steps, size_t tables, const DescribedSteps& described,
+                   const uint32_t* table_first, const DeviceGradients& gradients,
+                   const uint32_t* counts, std::byte* const* lines, void* scratch, size_t bytes,
+                   DeviceStream stream);
+
+// Sums for kernels, on the device.
+struct DescribedSums {
+  const void* all = nullptr;         // (T)
+  const uint32_t* widths = nullptr;  // (T)
+  size_t tables = 0, most_width = 0;
+};
+// sums: (T) on the host.
+DescribedSums describe_sums(const DeviceSums* sums, size_t tables, DeviceDescribed* to);
 
 size_t device_sum_scratch(size_t count, size_t tables, size_t most_width);
-// Writes the sums alone, for gradients that wait for a commit. sums: (T) on the host.
+// Writes the sums alone, for gradients that wait for a commit.
+void device_sum(const DescribedSums& sums, const uint32_t* table_first,
+                const DeviceGradients& gradients, void* scratch, size_t bytes, DeviceStream stream);
+// The same for sums that are described now. sums: (T) on the host.
 void device_sum(const DeviceSums* sums, size_t tables, const uint32_t* table_first,
                 const DeviceGradients& gradients, void* scratch, size_t bytes, DeviceStream stream);
 

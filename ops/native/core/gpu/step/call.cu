@@ -2,28 +2,13 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "core/gpu/kernels/device_code.h"
 #include "core/gpu/kernels/norm.h"
 #include "core/gpu/step/call.h"
 
 namespace hotrow {
-
-// What the host reads back from a lookup.
-struct DeviceCall::Answer {
-  Answer(DeviceArena& arena, size_t tables, size_t missing) {
-    wrong = arena.take<WrongKeys>(1);
-    table_first = arena.take<uint32_t>(tables + 1);
-    missing_first = arena.take<uint32_t>(tables + 1);
-    lookups_first = arena.take<uint32_t>(tables + 1);
-    keys = arena.take<int64_t>(missing);
-    counts = arena.take<uint32_t>(missing);
-  }
-  WrongKeys* wrong;
-  uint32_t *table_first, *missing_first, *lookups_first;
-  int64_t* keys;
-  uint32_t* counts;
-};
 
 // What the host reads back from an insertion.
 struct DeviceCall::InsertAnswer {
@@ -93,83 +78,56 @@ void DeviceCall::change_slots(Change&& change) {
 
 // --- rows are found ------------------------------------------------------------------------------
 
-size_t DeviceCall::find(Find how, const WrongKeys* wrong,
-                        const std::function<void(const WrongKeys&)>& refuse, DeviceBatch* batch) {
+size_t DeviceCall::find(const Lookup& lookup, DeviceBatch* batch) {
   batch->tables = tables_;
-  const size_t bytes = device_cache_probe_scratch(batch->count(), tables_.size());
+  const size_t bytes = device_cache_probe_scratch(batch->count());
   void* const memory = scratch(bytes);
-  const auto probe = [&](DeviceLookup lookup) {
-    device_cache_probe(caches_.data(), tables_.size(), batch->unique, batch->count(), lookup,
+  const auto probe = [&](DeviceLookup how) {
+    device_cache_probe(lookup.caches, tables_.size(), batch->unique, batch->count(), how,
                        batch->probed, memory, bytes, stream_);
   };
   size_t absent = 0;
-  if (how == Find::kRead) {
+  if (lookup.how == Find::kRead) {
     probe(DeviceLookup::kRead);
-    absent = find_missing(how, wrong, refuse, batch);
+    absent = find_missing(lookup, batch);
   } else {
     change_slots([&] { probe(DeviceLookup::kTrain); });
     try {
-      absent = find_missing(how, wrong, refuse, batch);
+      absent = find_missing(lookup, batch);
     } catch (...) {
       try {
-        unpin(*batch);
+        unpin(lookup, *batch);
       } catch (const std::exception&) {  // the first error is the reason for this one
       }
       throw;
     }
-    unpin(*batch);
+    unpin(lookup, *batch);
   }
   batch->note_epochs();
   return absent;
 }
 
-size_t DeviceCall::find_missing(Find how, const WrongKeys* wrong,
-                                const std::function<void(const WrongKeys&)>& refuse,
-                                DeviceBatch* batch) {
+size_t DeviceCall::find_missing(const Lookup& lookup, DeviceBatch* batch) {
   const size_t count = batch->count(), tables = tables_.size();
-  auto* const missing_counts = static_cast<uint32_t*>(scratch(count * sizeof(uint32_t)));
-  device_count_missing(batch->probed, tables, batch->counts(), count, missing_counts, stream_);
-  const Answer answer = read_answer(*batch, missing_counts, wrong);
+  const Answer answer = take_from(
+      work_->answer, [&](DeviceArena& arena) { return Answer::take(arena, tables, count); });
+  device_answer(batch->probed, tables, batch->unique.table_first, batch->counts(),
+                batch->counted.table_first, lookup.wrong, count, answer, stream_);
+  work_->ready.record(stream_);
+  work_->ready.wait();
   if (answer.wrong->key != WrongKeys::kNone || answer.wrong->feature != WrongKeys::kNone) {
-    refuse(*answer.wrong);
+    lookup.refuse(*answer.wrong);
   }
   for (size_t t = 0; t < tables && batch->counted.table_first != nullptr; ++t) {
     batch->lookups[t] = answer.lookups_first[t + 1] - answer.lookups_first[t];
   }
-  return bring_in(answer, how, batch);
+  return bring_in(answer, lookup.how, batch);
 }
 
-DeviceCall::Answer DeviceCall::read_answer(const DeviceBatch& batch, const uint32_t* missing_counts,
-                                           const WrongKeys* wrong) {
-  const size_t tables = tables_.size(), count = batch.count();
-  const size_t expected = std::min(work_->expected_missing, count);
-  const Answer answer =
-      take_from(work_->answer, [&](DeviceArena& arena) { return Answer(arena, tables, count); });
-  *answer.wrong = {WrongKeys::kNone, WrongKeys::kNone};
-  if (wrong != nullptr) copy_async(answer.wrong, wrong, 1, stream_);
-  copy_async(answer.table_first, batch.unique.table_first, tables + 1, stream_);
-  copy_async(answer.missing_first, batch.probed.missing_first, tables + 1, stream_);
-  if (batch.counted.table_first != nullptr) {
-    copy_async(answer.lookups_first, batch.counted.table_first, tables + 1, stream_);
-  }
-  copy_async(answer.keys, batch.probed.missing_keys, expected, stream_);
-  read(answer.counts, missing_counts, expected);
-  const size_t missing = answer.missing_first[tables];
-  work_->expected_missing = std::max(work_->expected_missing - work_->expected_missing / 8,
-                                     std::max<size_t>(missing + missing / 4, 4096));
-  if (missing > expected) {
-    const size_t more = missing - expected;
-    copy_async(answer.keys + expected, batch.probed.missing_keys + expected, more, stream_);
-    read(answer.counts + expected, missing_counts + expected, more);
-  }
-  return answer;
-}
-
-void DeviceCall::unpin(const DeviceBatch& batch) {
-  const size_t bytes = device_cache_unpin_scratch(tables_.size());
+void DeviceCall::unpin(const Lookup& lookup, const DeviceBatch& batch) {
   change_slots([&] {
-    device_cache_unpin(caches_.data(), tables_.size(), batch.unique.table_first, batch.probed.slots,
-                       batch.count(), scratch(bytes), bytes, stream_);
+    device_cache_unpin(lookup.caches, tables_.size(), batch.unique.table_first, batch.probed.slots,
+                       batch.count(), stream_);
   });
 }
 
@@ -346,6 +304,18 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
 
 // --- gradients are applied -----------------------------------------------------------------------
 
+DeviceDescribed* DeviceCall::describe(size_t features) {
+  const size_t bytes = DeviceDescribed::bytes_for(features, tables_.size());
+  work_->described_update.reserve(bytes);
+  described_ = DeviceDescribed(work_->described_update.data(), bytes);
+  return &described_;
+}
+
+void DeviceCall::send_described() {
+  described_.upload(stream_);
+  device_terms(std::exchange(term_pieces_, {}), terms_, stream_);
+}
+
 // Sums the gradients first, and scales them down if their norm is too large.
 void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
                       std::vector<DeviceStep>* steps) {
@@ -369,9 +339,11 @@ void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
     (*steps)[t].sums = sums[t].sums;
     (*steps)[t].scale = factors + t;
   }
+  const DescribedSums there = describe_sums(sums.data(), tables, &described_);
+  send_described();
   const size_t sum_bytes = device_sum_scratch(count, tables, most_width);
-  device_sum(sums.data(), tables, batch.unique.table_first, due.gradients, scratch(sum_bytes),
-             sum_bytes, stream_);
+  device_sum(there, batch.unique.table_first, due.gradients, scratch(sum_bytes), sum_bytes,
+             stream_);
   const size_t clip_bytes = device_clip_scratch(normed.data(), tables, count);
   void* const memory = scratch(clip_bytes);
   const auto& ranks = tables_[0]->sharding().ranks;
@@ -405,7 +377,7 @@ void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
   if (due.global_clip_norm > 0.0f) clip(batch, due, &steps);
   size_t most_width = 0;
   for (const Table* table : tables_) most_width = std::max(most_width, table->width());
-  const size_t bytes = device_update_scratch(count, tables, most_width);
+  const size_t bytes = device_update_scratch(count, most_width);
   void* const memory = scratch(bytes);
   for (size_t t = 0; t < tables; ++t) {
     Table& table = *tables_[t];
@@ -419,13 +391,15 @@ void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
     steps[t].step.corrections = tiers_[t]->corrections();
     steps[t].counts = tiers_[t]->update_counts();
   }
+  const DescribedSteps there = describe_steps(steps.data(), tables, &described_);
+  send_described();
   for (size_t t = 0; t < tables; ++t) {
     if (!due.factors[t].has_value()) continue;
     tables_[t]->begin_update();
     tables_[t]->add_lookups(batch.lookups[t]);
   }
   change_slots([&] {
-    device_update(steps.data(), tables, batch.unique.table_first, due.gradients, due.counts,
+    device_update(steps.data(), tables, there, batch.unique.table_first, due.gradients, due.counts,
                   batch.probed.lines, memory, bytes, stream_);
   });
 }

@@ -89,6 +89,12 @@ GpuTier* gpu_tier_of(const Table& table) {
   return table.on_gpu() ? static_cast<GpuTier*>(&table.tier()) : nullptr;
 }
 
+const DeviceCache* describe_caches(const std::vector<GpuTier*>& tiers, DeviceDescribed* to) {
+  std::vector<DeviceCache> caches;
+  for (const GpuTier* tier : tiers) caches.push_back(tier->cache());
+  return to->add(caches);
+}
+
 void hold_all(const std::vector<GpuTier*>& tiers, DeviceStream stream) {
   std::vector<std::shared_ptr<const DeviceEvent>> held;
   for (const GpuTier* tier : tiers) {
@@ -114,7 +120,9 @@ GpuTier::GpuTier(Table& table)
     default_line_ = arena.take<std::byte>(row_bytes_);
     corrections_ = arena.take<float>(step.corrections_count);
     update_counts_ = arena.take<uint64_t>(2);
+    cache_on_device_ = arena.take<DeviceCache>(1);
   });
+  upload(cache_on_device_, &cache_, 1, stream);
   upload(update_counts_, kNoUpdates, 2, stream);
   pinned_.reserve(std::max(row_bytes_, step.corrections_count * sizeof(float)));
   upload_bytes(default_line_, table.default_line(), row_bytes_, stream);

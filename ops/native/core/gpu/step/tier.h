@@ -55,6 +55,7 @@ class GpuTier final : public DeviceTier {
   // --- for the calls of layers (gpu/step/layer.h) and prefetching, in the table's lock, alone ----
   int device() const { return device_; }
   const DeviceCache& cache() const { return cache_; }
+  const DeviceCache* cache_on_device() const { return cache_on_device_; }
   const std::byte* default_line() const { return default_line_; }  // on the device
   const float* corrections() const { return corrections_; }        // on the device
   uint64_t* update_counts() const { return update_counts_; }       // (2) on the device
@@ -162,6 +163,7 @@ class GpuTier final : public DeviceTier {
   DeviceBlock memory_, constants_, scratch_;
   PinnedBlock pinned_;
   DeviceCache cache_;
+  DeviceCache* cache_on_device_ = nullptr;
   std::byte* default_line_ = nullptr;
   float* corrections_ = nullptr;
   uint64_t* update_counts_ = nullptr;
@@ -187,6 +189,9 @@ class GpuTier final : public DeviceTier {
 
 // The GPU tier of a table; null when it has none.
 GpuTier* gpu_tier_of(const Table& table);
+
+// The caches of tiers, (T) on the device.
+const DeviceCache* describe_caches(const std::vector<GpuTier*>& tiers, DeviceDescribed* to);
 
 // As GpuTier::hold, of several tiers: once for those that were last used together.
 void hold_all(const std::vector<GpuTier*>& tiers, DeviceStream stream);
