@@ -136,7 +136,8 @@ __global__ void list_missing(uint32_t tables, DeviceUnique unique, const uint32_
 }
 
 __global__ void unpin(const DeviceCache* caches, uint32_t tables, const uint32_t* table_first,
-                      const uint32_t* slots) {
+                      const uint32_t* slots, DeviceIf condition) {
+  if (!holds(condition)) return;
   const uint32_t distinct = table_first[tables];
   for (size_t u = thread_index(); u < distinct; u += thread_stride()) {
     if (slots[u] == kNoSlot) continue;
@@ -295,9 +296,10 @@ void device_cache_probe(const DeviceCache* caches, size_t tables, const DeviceUn
 }
 
 void device_cache_unpin(const DeviceCache* caches, size_t tables, const uint32_t* table_first,
-                        const uint32_t* slots, size_t count, DeviceStream stream) {
+                        const uint32_t* slots, size_t count, const DeviceIf& condition,
+                        DeviceStream stream) {
   launch("cache: unpin", unpin, blocks_for(count), kBlockThreads, stream, caches,
-         static_cast<uint32_t>(tables), table_first, slots);
+         static_cast<uint32_t>(tables), table_first, slots, condition);
 }
 
 void device_cache_leave_out_free(const DeviceCache& cache, uint32_t* slots, size_t count,

@@ -82,7 +82,8 @@ void device_cache_probe(const DeviceCache* caches, size_t tables, const DeviceUn
 
 // Removes one pin of each slot of a probe. A pinned row is not evicted. caches: (T) on the device.
 void device_cache_unpin(const DeviceCache* caches, size_t tables, const uint32_t* table_first,
-                        const uint32_t* slots, size_t count, DeviceStream stream);
+                        const uint32_t* slots, size_t count, const DeviceIf& condition,
+                        DeviceStream stream);
 
 // Replaces the free slots of a list, (count), by kNoSlot.
 void device_cache_leave_out_free(const DeviceCache& cache, uint32_t* slots, size_t count,

@@ -179,7 +179,8 @@ __device__ void fetch_piece(const Piece* pieces, uint32_t count, Piece* piece) {
 }
 
 __global__ void __launch_bounds__(kBlockThreads, 3)
-    pool_pieces(const Piece* pieces, uint32_t count, Keys keys) {
+    pool_pieces(const Piece* pieces, uint32_t count, Keys keys, DeviceIf condition) {
+  if (!holds(condition)) return;
   __shared__ Piece p;
   fetch_piece(pieces, count, &p);
   const uint32_t block = blockIdx.x - p.first_block;
@@ -275,10 +276,10 @@ DevicePieces describe_pool(const DeviceFeature* features, size_t count, DeviceDe
 }
 
 void device_pool(const DevicePieces& pieces, const std::byte* const* lines, const int32_t* inverse,
-                 DeviceStream stream) {
+                 const DeviceIf& condition, DeviceStream stream) {
   if (pieces.blocks == 0) return;
   launch("pool", pool_pieces, pieces.blocks, kBlockThreads, stream,
-         static_cast<const Piece*>(pieces.pieces), pieces.count, Keys{lines, inverse});
+         static_cast<const Piece*>(pieces.pieces), pieces.count, Keys{lines, inverse}, condition);
 }
 
 size_t device_pool_scratch(size_t features) {
@@ -290,7 +291,7 @@ size_t device_pool_scratch(size_t features) {
 void device_pool(const DeviceFeature* features, size_t count, const std::byte* const* lines,
                  const int32_t* inverse, void* scratch, size_t bytes, DeviceStream stream) {
   const auto describe = [&](DeviceDescribed* to) { return describe_pool(features, count, to); };
-  device_pool(describe_now(scratch, bytes, describe, stream), lines, inverse, stream);
+  device_pool(describe_now(scratch, bytes, describe, stream), lines, inverse, {}, stream);
 }
 
 DevicePieces describe_terms(const DeviceFeature* features, const float* const* gradients,

@@ -34,7 +34,7 @@ DevicePieces describe_pool(const DeviceFeature* features, size_t count, DeviceDe
 // pooled[b, :] of each feature, from the lines of the distinct keys.
 // lines: (U) pointers to headers, null: the default line. inverse: (N).
 void device_pool(const DevicePieces& pieces, const std::byte* const* lines, const int32_t* inverse,
-                 DeviceStream stream);
+                 const DeviceIf& condition, DeviceStream stream);
 // The same for features that are described now.
 size_t device_pool_scratch(size_t features);
 void device_pool(const DeviceFeature* features, size_t count, const std::byte* const* lines,

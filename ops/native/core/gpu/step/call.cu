@@ -89,32 +89,41 @@ size_t DeviceCall::find(const Lookup& lookup, DeviceBatch* batch) {
   size_t absent = 0;
   if (lookup.how == Find::kRead) {
     probe(DeviceLookup::kRead);
-    absent = find_missing(lookup, batch);
+    absent = find_missing(lookup, batch, nullptr);
   } else {
     change_slots([&] { probe(DeviceLookup::kTrain); });
+    DeviceIf pinned;
     try {
-      absent = find_missing(lookup, batch);
+      absent = find_missing(lookup, batch, &pinned);
     } catch (...) {
       try {
-        unpin(lookup, *batch);
+        unpin(lookup, *batch, pinned);
       } catch (const std::exception&) {  // the first error is the reason for this one
       }
       throw;
     }
-    unpin(lookup, *batch);
+    if (batch->missing > 0) unpin(lookup, *batch, pinned);
   }
   batch->note_epochs();
   return absent;
 }
 
-size_t DeviceCall::find_missing(const Lookup& lookup, DeviceBatch* batch) {
+size_t DeviceCall::find_missing(const Lookup& lookup, DeviceBatch* batch, DeviceIf* pinned) {
   const size_t count = batch->count(), tables = tables_.size();
   const Answer answer = take_from(
       work_->answer, [&](DeviceArena& arena) { return Answer::take(arena, tables, count); });
   device_answer(batch->probed, tables, batch->unique.table_first, batch->counts(),
                 batch->counted.table_first, lookup.wrong, count, answer, stream_);
   work_->ready.record(stream_);
+  // Meanwhile the device goes on as if no key were missing.
+  const uint32_t* const missing = batch->probed.missing_first + tables;
+  if (pinned != nullptr) {
+    unpin(lookup, *batch, {missing, false});
+    *pinned = {missing, true};
+  }
+  if (lookup.ahead) lookup.ahead({missing, false});
   work_->ready.wait();
+  batch->missing = answer.missing_first[tables];
   if (answer.wrong->key != WrongKeys::kNone || answer.wrong->feature != WrongKeys::kNone) {
     lookup.refuse(*answer.wrong);
   }
@@ -124,10 +133,10 @@ size_t DeviceCall::find_missing(const Lookup& lookup, DeviceBatch* batch) {
   return bring_in(answer, lookup.how, batch);
 }
 
-void DeviceCall::unpin(const Lookup& lookup, const DeviceBatch& batch) {
+void DeviceCall::unpin(const Lookup& lookup, const DeviceBatch& batch, const DeviceIf& condition) {
   change_slots([&] {
     device_cache_unpin(lookup.caches, tables_.size(), batch.unique.table_first, batch.probed.slots,
-                       batch.count(), stream_);
+                       batch.count(), condition, stream_);
   });
 }
 

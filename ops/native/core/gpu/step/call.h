@@ -60,6 +60,8 @@ class DeviceCall {
     const DeviceCache* caches;                     // (T) on the device
     const WrongKeys* wrong = nullptr;              // on the device, or null
     std::function<void(const WrongKeys&)> refuse;  // throws; if `wrong` reports an error
+    // Puts work on the stream that is right if the condition holds: no key is missing. Or null.
+    std::function<void(const DeviceIf&)> ahead;
   };
   // Finds the rows of batch->unique, whose lookups are batch->counts(). batch->lookups: (T) lookups
   // of all keys, unless they are `counted`; afterwards, of the keys that have a row. Returns how
@@ -100,7 +102,8 @@ class DeviceCall {
   struct Incoming;
 
   // Once the rows in slots were found.
-  size_t find_missing(const Lookup& lookup, DeviceBatch* batch);
+  // pinned: the batches that have their pins afterwards, also if it fails.
+  size_t find_missing(const Lookup& lookup, DeviceBatch* batch, DeviceIf* pinned);
   void find_in_host(const Answer& answer, Find how, uint32_t* places,
                     std::vector<std::vector<const std::byte*>>* lines);
   // Return how many keys have no row; counts: (T).
@@ -115,7 +118,7 @@ class DeviceCall {
   template <typename Change>
   void change_slots(Change&& change);
   // Fails only if the rows are lost.
-  void unpin(const Lookup& lookup, const DeviceBatch& batch);
+  void unpin(const Lookup& lookup, const DeviceBatch& batch, const DeviceIf& condition);
   void clip(const DeviceBatch& batch, const DeviceDue& due, std::vector<DeviceStep>* steps);
   void send_bypass_back(const DeviceBatch& batch, size_t table);
   void expire(size_t table);

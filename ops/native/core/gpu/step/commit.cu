@@ -98,7 +98,7 @@ void CommitOnDevice::apply_shares(const std::vector<DeviceShare>& shares,
                 batch, &here_.work().scratch, stream);
   device_add_counts(entries, batch->unique.inverse, count, merged.counts, stream);
   batch->counted = {merged.counts, nullptr};
-  here_.find({Find::kTrainUncounted, caches, nullptr, {}}, batch);
+  here_.find({Find::kTrainUncounted, caches, nullptr, {}, {}}, batch);
   const size_t order_bytes = device_positions_scratch(count);
   device_positions(batch->unique, count, merged.positions, here_.scratch(order_bytes), order_bytes,
                    stream);

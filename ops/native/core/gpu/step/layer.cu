@@ -77,6 +77,7 @@ class LayerOnDevice {
   // wrong: by value, since reading the key may overwrite its memory.
   [[noreturn]] void refuse(const KeyPlaces& places, const CallKeys& keys, WrongKeys wrong);
   DeviceLookupKeys keys_of(DeviceBatch* batch);
+  void pool(const DeviceBatch& batch, const DeviceIf& condition);
   // passes: (T)
   void sum_into(const DeviceBatch& batch, const DeviceGradients& gradients,
                 const std::vector<SummedGradients*>& passes);
@@ -117,13 +118,18 @@ void LayerOnDevice::find(Find how, DeviceBatch* batch) {
   const size_t tables = call_.tables.size();
   for (size_t t = 0; t < tables; ++t) batch->lookups.push_back(batch->keys.count_of(t));
   batch->absent = here_.find({how, found.caches, keys.wrong,
-                              [&](const WrongKeys& wrong) { refuse(batch->keys, keys, wrong); }},
+                              [&](const WrongKeys& wrong) { refuse(batch->keys, keys, wrong); },
+                              [&](const DeviceIf& none_missing) { pool(*batch, none_missing); }},
                              batch);
 }
 
-// A forward pass has described what it pools with its keys.
+void LayerOnDevice::pool(const DeviceBatch& batch, const DeviceIf& condition) {
+  device_pool(pool_, batch.probed.lines, batch.unique.inverse, condition, here_.stream());
+}
+
+// A forward pass has described what it pools with its keys. Without missing keys, `find` pooled.
 void LayerOnDevice::pool(const DeviceBatch& batch, const std::vector<float*>&) {
-  device_pool(pool_, batch.probed.lines, batch.unique.inverse, here_.stream());
+  if (batch.missing > 0) pool(batch, DeviceIf{});
 }
 
 // --- backward ------------------------------------------------------------------------------------

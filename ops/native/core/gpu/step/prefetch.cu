@@ -189,7 +189,8 @@ void DevicePrefetch::let_go(Window* window) {
       take_from(released_, [](DeviceArena& arena) { return arena.take<uint32_t>(2); });
   const InOrder in_order(*tier_, stream);
   upload(first, begins, 2, stream);
-  device_cache_unpin(tier_->cache_on_device(), 1, first, window->slots, window->looked_up, stream);
+  device_cache_unpin(tier_->cache_on_device(), 1, first, window->slots, window->looked_up, {},
+                     stream);
   window->looked_up = 0;
 }
 

@@ -39,6 +39,7 @@ struct DeviceBatch : DeviceBatchKeys {
   std::vector<uint32_t> bypass_places;  // (B)
   std::vector<uint32_t> bypass_first;   // (T + 1)
   std::vector<uint64_t> lookups;        // (T) keys that have a row
+  size_t missing = 0;                   // distinct keys that had no slot
   size_t absent = 0;                    // distinct keys that have none
   DeviceBlock bypass_memory;
 

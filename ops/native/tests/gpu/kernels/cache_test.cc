@@ -175,7 +175,7 @@ class Trainer {
     const auto bypass_first = read_device(in.bypass_first, count_of_tables + 1);
     const auto bypass_places = read_device(in.bypass_places, bypass_first.back());
     write_back(bypass, bypass_first.back(), bypass_places, bypass_first, nullptr);
-    device_cache_unpin(caches.data(), count_of_tables, device_first.data(), probed.slots, room,
+    device_cache_unpin(caches.data(), count_of_tables, device_first.data(), probed.slots, room, {},
                        kStream);
     if (!compare) return;
     const auto slots = read_device(probed.slots, count);
