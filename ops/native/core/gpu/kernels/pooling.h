@@ -46,6 +46,7 @@ struct DeviceTerms {
   const float** rows = nullptr;  // (N) pointers to (D)
   float* shares = nullptr;       // (N), or null when each feature's pooled values are its rows
 
+  // Room for count = N.
   static DeviceTerms take(DeviceArena& arena, size_t count, bool shares);
 };
 

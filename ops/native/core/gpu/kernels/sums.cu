@@ -39,16 +39,17 @@ __global__ void __launch_bounds__(kLoaders + kWarp)
   for (uint32_t task = blockIdx.x; task < tasks; task += gridDim.x) {
     const uint32_t number = task / slices, first = task % slices * kSlice;
     const uint32_t u = hot.rows[number];
-    const uint32_t width = widths[find_range(table_first, tables, u)];
+    const uint32_t table = find_range(table_first, tables, u);
+    const uint32_t width = widths[table];
     if (first >= width) continue;
     const uint32_t begin = g.begins[u], end = g.begins[u + 1];
     const uint32_t stages = (end - begin + kStage - 1) / kStage;
     const auto find_row = [&](uint32_t stage) {
       const uint32_t at = begin + stage * kStage + thread;
       const bool is = at < end;
-      const uint32_t position = is ? g.order[at] : 0;
-      rows[stage % 2][thread] = is ? g.rows[position] : nullptr;
-      shares[stage % 2][thread] = is && g.shares != nullptr ? g.shares[position] : 1.0f;
+      float share = 1.0f;
+      rows[stage % 2][thread] = is ? gradient_row(g, table, g.order[at], width, &share) : nullptr;
+      shares[stage % 2][thread] = share;
     };
     if (thread < kLoaders) find_row(0);
     __syncthreads();
@@ -88,7 +89,7 @@ struct SumTable {
   uint32_t width, lanes;
 };
 
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 3)
     sum_rows(const SumTable* sums, uint32_t tables, const uint32_t* table_first, DeviceGradients g,
              HotRows hot) {
   const uint32_t distinct = table_first[tables];
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(kBlockThreads)
         for (uint32_t start = 0; start < table.width; start += 4 * tile.lanes) {
           const uint32_t column = start + 4 * tile.lane;
           float sum[4];
-          sum_terms(g, tile, terms, column, table.width, sum);
+          sum_terms(g, number, tile, terms, column, table.width, sum);
           store_floats(reinterpret_cast<std::byte*>(out), column, table.width, sum);
         }
       }

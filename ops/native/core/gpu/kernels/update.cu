@@ -79,12 +79,12 @@ __device__ void load_four(RowType type, const std::byte* values, uint32_t column
 // if the row is no wider than the tile.
 template <bool kHalf>
 __device__ float measure(const UpdateTable& t, const Tile& tile, const DeviceGradients& g,
-                         const Terms& terms, const std::byte* weights, float clip, float l2,
-                         float (&kept)[4]) {
+                         uint32_t table, const Terms& terms, const std::byte* weights, float clip,
+                         float l2, float (&kept)[4]) {
   RowSum sum;
   for (uint32_t start = 0; start < t.width; start += 4 * tile.lanes) {
     const uint32_t column = start + 4 * tile.lane;
-    sum_terms(g, tile, terms, column, t.width, kept);
+    sum_terms(g, table, tile, terms, column, t.width, kept);
     float w[4] = {}, squares[4];
     if (l2 != 0.0f) load_four<kHalf>(t.weights, weights, column, t.width, w);
 #pragma unroll
@@ -100,7 +100,7 @@ __device__ float measure(const UpdateTable& t, const Tile& tile, const DeviceGra
 // Returns false, and leaves the row as it was, if its new weights or state are not all finite.
 template <OptimizerKind kKind, bool kHalf>
 __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceGradients& g,
-                           const Terms& terms, uint32_t lookups, std::byte* line) {
+                           uint32_t table, const Terms& terms, uint32_t lookups, std::byte* line) {
   // Headers are read as words: lines may lie at multiples of 4. One lane writes the row's own
   // fields.
   auto* const words = reinterpret_cast<uint32_t*>(line);
@@ -125,12 +125,12 @@ __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceG
   bool whole = false;
   float clip = 1.0f, rate = t.n.rate;
   if (t.n.clip > 0.0f) {
-    const float norm = sqrtf(measure<kHalf>(t, tile, g, terms, weights, 1.0f, 0.0f, kept));
+    const float norm = sqrtf(measure<kHalf>(t, tile, g, table, terms, weights, 1.0f, 0.0f, kept));
     whole = t.width <= 4 * tile.lanes;
     if (norm > t.n.clip) clip = t.n.clip / norm;
   }
   if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
-    const float total = measure<kHalf>(t, tile, g, terms, weights, clip, t.n.l2, kept);
+    const float total = measure<kHalf>(t, tile, g, table, terms, weights, clip, t.n.l2, kept);
     whole = t.width <= 4 * tile.lanes;
     scalar = tile.from(scalar, 0) + total / static_cast<float>(t.width);
     rate = t.n.rate / sqrtf(scalar + t.n.epsilon);
@@ -170,7 +170,7 @@ __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceG
 #pragma unroll
       for (int k = 0; k < 4; ++k) sum[k] = kept[k];
     } else {
-      sum_terms(g, tile, terms, column, t.width, sum);
+      sum_terms(g, table, tile, terms, column, t.width, sum);
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -243,7 +243,8 @@ __global__ void __launch_bounds__(kUpdateThreads, 4)
         } else {
           terms = terms_of(row, own_begin, own_end, hot);
         }
-        const bool is_written = update_row<kKind, kHalf>(table, tile, g, terms, own_lookups, own);
+        const bool is_written =
+            update_row<kKind, kHalf>(table, tile, g, number, terms, own_lookups, own);
         if (!is_written && table.counts != nullptr && tile.lane == 0) {
           atomicAdd(table.counts + 1, 1ull);
         }

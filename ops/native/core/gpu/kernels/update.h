@@ -13,6 +13,13 @@
 
 namespace hotrow {
 
+// The gradient rows of a feature whose pooled values are its rows: that of the key at position p is
+// rows + (p - first) * D. Without `rows`: those of DeviceGradients.
+struct DevicePlainRows {
+  const float* rows = nullptr;
+  uint64_t first = 0;  // position of its first key
+};
+
 // The gradient of row u is the sum, in this order, of shares[p] * rows[p] for p = order[j],
 // begins[u] <= j < begins[u + 1].
 struct DeviceGradients {
@@ -21,6 +28,10 @@ struct DeviceGradients {
   const uint32_t* begins = nullptr;    // (U + 1)
   const uint32_t* order = nullptr;     // (N)
   size_t count = 0;                    // N
+  // The features of plain gradient rows, and others among them; null: there are none. The shares of
+  // plain rows are 1, and neither `rows` nor `shares` is read for them.
+  const DevicePlainRows* plain = nullptr;  // (F) in the order of their keys
+  const uint32_t* plain_first = nullptr;   // (T + 1) features before those of table t
 };
 
 // The step of one table. step.corrections: on the device.

@@ -5,20 +5,6 @@
 #include "core/gpu/step/call_keys.h"
 
 namespace hotrow {
-namespace {
-
-// visit(t, f) for each feature, in the order of the tables.
-template <typename Visit>
-void each_feature(const LayerCall& call, Visit&& visit) {
-  for (size_t t = 0; t < call.tables.size(); ++t) {
-    for (size_t f = 0; f < call.features.size(); ++f) {
-      if (call.table_of[f] == t) visit(t, f);
-    }
-  }
-}
-
-}  // namespace
-
 KeyPlaces KeyPlaces::of(const LayerCall& call) {
   KeyPlaces places;
   places.first_key.assign(call.features.size(), 0);

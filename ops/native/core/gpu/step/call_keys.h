@@ -12,6 +12,16 @@
 
 namespace hotrow {
 
+// visit(t, f) for each feature, in the order of the tables.
+template <typename Visit>
+void each_feature(const LayerCall& call, Visit&& visit) {
+  for (size_t t = 0; t < call.tables.size(); ++t) {
+    for (size_t f = 0; f < call.features.size(); ++f) {
+      if (call.table_of[f] == t) visit(t, f);
+    }
+  }
+}
+
 // Positions in that row.
 struct KeyPlaces {
   std::vector<size_t> first_key;  // (F) of each feature's first key

@@ -102,8 +102,9 @@ void CommitOnDevice::apply_shares(const std::vector<DeviceShare>& shares,
   const size_t order_bytes = device_positions_scratch(count);
   device_positions(batch->unique, count, merged.positions, here_.scratch(order_bytes), order_bytes,
                    stream);
-  due->gradients = {entries.rows, entries.factors, merged.positions.begins, merged.positions.order,
-                    count};
+  due->gradients = {
+      entries.rows, entries.factors, merged.positions.begins, merged.positions.order, count,
+      nullptr,      nullptr};
   due->counts = merged.counts;
   here_.apply(*batch, *due);
   here_.end_update(*batch, *due);

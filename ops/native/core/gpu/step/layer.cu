@@ -156,21 +156,43 @@ void LayerOnDevice::drop_absent(const DeviceBatch& before, DeviceBatch* batch) {
 DeviceGradients LayerOnDevice::sum(const DeviceBatch& batch,
                                    const std::vector<const float*>& gradients) {
   const size_t count = batch.count();
+  const size_t tables = call_.tables.size();
   const std::vector<DeviceFeature> features = features_of(call_, batch.keys);
-  bool plain = true;
-  for (const DeviceFeature& feature : features) plain = plain && feature.segments.plain();
+  // Gradient rows of plain features are found by their positions; terms say where the others are.
+  std::vector<DevicePlainRows> plain;
+  std::vector<uint32_t> plain_first(tables + 1, 0);
+  std::vector<DeviceFeature> others;
+  std::vector<const float*> of_others;
+  each_feature(call_, [&](size_t t, size_t f) {
+    const bool is_plain = features[f].segments.plain();
+    plain.push_back({is_plain ? gradients[f] : nullptr, features[f].first_key});
+    plain_first[t + 1] = static_cast<uint32_t>(plain.size());
+    if (is_plain) return;
+    others.push_back(features[f]);
+    of_others.push_back(gradients[f]);
+  });
+  for (size_t t = 0; t < tables; ++t) {
+    plain_first[t + 1] = std::max(plain_first[t], plain_first[t + 1]);
+  }
+  const bool all_plain = others.empty();
   DeviceTerms terms;
   DevicePositions positions;
   take_from(here_.work().terms, [&](DeviceArena& arena) {
-    terms = DeviceTerms::take(arena, count, !plain);
+    if (!all_plain) terms = DeviceTerms::take(arena, count, true);
     positions = DevicePositions::take(arena, count);
   });
-  const size_t bytes = device_positions_scratch(count);
-  here_.expect_terms(describe_terms(features.data(), gradients.data(), features.size(),
-                                    here_.describe(features.size())),
+  DeviceDescribed* const described = here_.describe(features.size());
+  here_.expect_terms(describe_terms(others.data(), of_others.data(), others.size(), described),
                      terms);
+  DeviceGradients out = {terms.rows, terms.shares, positions.begins, positions.order,
+                         count,      nullptr,      nullptr};
+  if (others.size() < features.size()) {
+    out.plain = described->add(plain);
+    out.plain_first = described->add(plain_first);
+  }
+  const size_t bytes = device_positions_scratch(count);
   device_positions(batch.unique, count, positions, here_.scratch(bytes), bytes, here_.stream());
-  return {terms.rows, terms.shares, positions.begins, positions.order, count};
+  return out;
 }
 
 void LayerOnDevice::keep(const DeviceBatch& batch, const DeviceGradients& gradients, size_t slot) {

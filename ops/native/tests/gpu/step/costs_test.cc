@@ -56,7 +56,7 @@ TEST_CASE("device costs: of a step whose rows are cached, and of one whose rows 
     size_t tables;
     Costs cached, missing;
   };
-  const simt::Counts backward{8, 0, 0, 1, 1, 0};
+  const simt::Counts backward{7, 0, 0, 1, 1, 0};
   for (const Expected& expected :
        {Expected{1, {{14, 0, 0, 4, 3, 2}, backward}, {{25, 7, 46020, 7, 4, 5}, backward}},
         Expected{8, {{14, 0, 0, 4, 3, 2}, backward}, {{32, 14, 368104, 21, 11, 19}, backward}}}) {

@@ -357,6 +357,36 @@ TEST_CASE("device layer: a batch without keys") {
   }
 }
 
+TEST_CASE("device layer: features that are plain, pooled or empty, many of a table, in any order") {
+  const Stream stream;
+  const Executor executor;
+  Kind kind;
+  kind.cache_rows = 500;
+  const std::vector<Kind> kinds(4, kind);
+  Tables plain(kinds, false), tiered(kinds, true);
+  std::mt19937_64 random(15);
+  for (int step = 0; step < 12; ++step) {
+    std::vector<Input> inputs;
+    // The third table has no feature.
+    for (size_t f = 0; f < 12; ++f) {
+      const size_t table = random() % 3;
+      const size_t samples = random() % 4 == 0 ? 0 : 1 + random() % 50;
+      Input input = input_of(random, plain, table == 2 ? 3 : table, samples, 400);
+      // In some steps, all are plain, or none is.
+      while (step % 4 < 2 && (input.combiner == Combiner::kNone) != (step % 4 == 0)) {
+        input = input_of(random, plain, input.table, samples, 400);
+      }
+      inputs.push_back(std::move(input));
+    }
+    HostSide host(plain, inputs, executor);
+    DeviceSide device(tiered, inputs, executor, stream);
+    host.backward(now(host.forward(true)));
+    device.backward(now(device.forward(true)));
+    REQUIRE(same_bits(host.outputs(), device.outputs()));
+    check_same(plain, tiered);
+  }
+}
+
 #if defined(HOTROW_SIMT)
 TEST_CASE("device layer: a step takes no memory once it has seen such batches") {
   const Stream stream;
