@@ -136,7 +136,8 @@ __global__ void list_missing(uint32_t tables, DeviceUnique unique, const uint32_
 }
 
 __global__ void unpin(const DeviceCache* caches, uint32_t tables, const uint32_t* table_first,
-                      const uint32_t* slots) {
+                      const uint32_t* slots, DeviceIf condition) {
+  if (!holds(condition)) return;
   const uint32_t distinct = table_first[tables];
   for (size_t u = thread_index(); u < distinct; u += thread_stride()) {
     if (slots[u] == kNoSlot) continue;
@@ -220,13 +221,11 @@ __global__ void list_dirty(DeviceCache cache, uint32_t first, uint32_t slots, co
 }
 
 struct ProbeScratch {
-  ProbeScratch(DeviceArena& arena, size_t count, size_t tables) {
-    caches = arena.take<DeviceCache>(tables);
+  ProbeScratch(DeviceArena& arena, size_t count) {
     ranks = arena.take<uint32_t>(count + 1);
     scan_bytes = exclusive_sum_scratch(count + 1);
     scan = arena.take<std::byte>(scan_bytes);
   }
-  DeviceCache* caches;
   uint32_t* ranks;
   size_t scan_bytes;
   std::byte* scan;
@@ -274,9 +273,9 @@ void device_cache_clear(const DeviceCache& cache, DeviceStream stream) {
   check(cudaMemsetAsync(cache.sets, 0, cache.set_count * sizeof(DeviceSet), stream), "clear");
 }
 
-size_t device_cache_probe_scratch(size_t count, size_t tables) {
+size_t device_cache_probe_scratch(size_t count) {
   DeviceArena arena;
-  ProbeScratch scratch(arena, count, tables);
+  ProbeScratch scratch(arena, count);
   return arena.used();
 }
 
@@ -284,33 +283,23 @@ void device_cache_probe(const DeviceCache* caches, size_t tables, const DeviceUn
                         size_t count, DeviceLookup how, const DeviceProbed& probed, void* scratch,
                         size_t bytes, DeviceStream stream) {
   DeviceArena arena(scratch, bytes);
-  const ProbeScratch s(arena, count, tables);
+  const ProbeScratch s(arena, count);
   const uint32_t t = static_cast<uint32_t>(tables);
-  upload(s.caches, caches, tables, stream);
-  launch("cache: probe", probe, blocks_for(count + 1), kBlockThreads, stream, s.caches, t, unique,
+  launch("cache: probe", probe, blocks_for(count + 1), kBlockThreads, stream, caches, t, unique,
          static_cast<uint32_t>(count), how, probed, s.ranks);
   if (how == DeviceLookup::kTrain) {
-    launch("cache: uses", end_uses, blocks_for(count), kBlockThreads, stream, s.caches, t, unique);
+    launch("cache: uses", end_uses, blocks_for(count), kBlockThreads, stream, caches, t, unique);
   }
   exclusive_sum(s.ranks, s.ranks, count + 1, s.scan, s.scan_bytes, stream);
   launch("cache: missing", list_missing, blocks_for(count + 1), kBlockThreads, stream, t, unique,
          s.ranks, probed);
 }
 
-size_t device_cache_unpin_scratch(size_t tables) {
-  DeviceArena arena;
-  arena.take<DeviceCache>(tables);
-  return arena.used();
-}
-
 void device_cache_unpin(const DeviceCache* caches, size_t tables, const uint32_t* table_first,
-                        const uint32_t* slots, size_t count, void* scratch, size_t bytes,
+                        const uint32_t* slots, size_t count, const DeviceIf& condition,
                         DeviceStream stream) {
-  DeviceArena arena(scratch, bytes);
-  auto* const there = arena.take<DeviceCache>(tables);
-  upload(there, caches, tables, stream);
-  launch("cache: unpin", unpin, blocks_for(count), kBlockThreads, stream, there,
-         static_cast<uint32_t>(tables), table_first, slots);
+  launch("cache: unpin", unpin, blocks_for(count), kBlockThreads, stream, caches,
+         static_cast<uint32_t>(tables), table_first, slots, condition);
 }
 
 void device_cache_leave_out_free(const DeviceCache& cache, uint32_t* slots, size_t count,
@@ -336,7 +325,7 @@ void device_cache_drop(const DeviceCache& cache, const int64_t* keys, size_t cou
 
 size_t device_cache_dirty_scratch(size_t slots) {
   DeviceArena arena;
-  ProbeScratch scratch(arena, slots, 0);
+  ProbeScratch scratch(arena, slots);
   return arena.used();
 }
 
@@ -347,7 +336,7 @@ void device_cache_dirty(const DeviceCache& cache, size_t first, size_t slots,
          cache.slots());
   }
   DeviceArena arena(scratch, bytes);
-  const ProbeScratch s(arena, slots, 0);
+  const ProbeScratch s(arena, slots);
   const uint32_t begin = static_cast<uint32_t>(first), count = static_cast<uint32_t>(slots);
   launch("cache: find dirty", find_dirty, blocks_for(slots + 1), kBlockThreads, stream, cache,
          begin, count, s.ranks);

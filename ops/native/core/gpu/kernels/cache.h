@@ -6,8 +6,8 @@
 // threads: first all uses of a batch are counted, then its missing keys come in, in their order.
 //
 // All functions work on the tables of a layer together: T tables, U distinct keys
-// (gpu/kernels/unique.h), M of them missing. Pointers are to the device, except for arrays of
-// caches. Calls for one cache must be ordered by one stream, or by events.
+// (gpu/kernels/unique.h), M of them missing. Pointers are to the device, except for the caches of
+// device_cache_insert. Calls for one cache must be ordered by one stream, or by events.
 #pragma once
 
 #include "core/gpu/kernels/memory.h"
@@ -74,17 +74,16 @@ enum class DeviceLookup : int {
   kTrain = 2,  // pinned, dirty, and the use is counted
 };
 
-size_t device_cache_probe_scratch(size_t count, size_t tables);
-// Finds the rows that are in their caches. caches: (T) on the host. count: N.
+size_t device_cache_probe_scratch(size_t count);
+// Finds the rows that are in their caches. caches: (T) on the device. count: N.
 void device_cache_probe(const DeviceCache* caches, size_t tables, const DeviceUnique& unique,
                         size_t count, DeviceLookup how, const DeviceProbed& probed, void* scratch,
                         size_t bytes, DeviceStream stream);
 
-// Removes one pin of each slot of a probe. A pinned row is not evicted.
+// Removes one pin of each slot of a probe. A pinned row is not evicted. caches: (T) on the device.
 void device_cache_unpin(const DeviceCache* caches, size_t tables, const uint32_t* table_first,
-                        const uint32_t* slots, size_t count, void* scratch, size_t bytes,
+                        const uint32_t* slots, size_t count, const DeviceIf& condition,
                         DeviceStream stream);
-size_t device_cache_unpin_scratch(size_t tables);
 
 // Replaces the free slots of a list, (count), by kNoSlot.
 void device_cache_leave_out_free(const DeviceCache& cache, uint32_t* slots, size_t count,

@@ -60,6 +60,10 @@ inline int bits_for(uint64_t count) {
 
 // --- in kernels ----------------------------------------------------------------------------------
 
+__device__ inline bool holds(const DeviceIf& condition) {
+  return condition.missing == nullptr || (*condition.missing != 0) == condition.any;
+}
+
 // For i = thread_index(); i < count; i += thread_stride().
 __device__ inline size_t thread_index() { return size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline size_t thread_stride() { return size_t{gridDim.x} * blockDim.x; }
@@ -182,7 +186,8 @@ __device__ inline Tile tile_of(unsigned lanes) {
 
 // --- small values from the host ------------------------------------------------------------------
 
-constexpr size_t kUploadBytes = 2048;
+// With the other arguments of its kernel, at most the 4 KB that every CUDA allows.
+constexpr size_t kUploadBytes = 4064;
 struct UploadPiece {
   alignas(16) std::byte bytes[kUploadBytes];
 };

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/gpu/kernels/device_code.h"
 #include "core/gpu/kernels/keys.h"
 #include "core/gpu/kernels/primitives.h"
@@ -52,10 +54,22 @@ __global__ void pick_tables(const uint32_t* before, const uint32_t* distinct_fir
   }
 }
 
-__global__ void count_missing(const uint32_t* missing, const uint32_t* missing_count,
-                              const uint32_t* counts, uint32_t* missing_counts) {
-  for (size_t m = thread_index(); m < *missing_count; m += thread_stride()) {
-    missing_counts[m] = counts[missing[m]];
+// lookups_first, wrong: may be null.
+__global__ void write_answer(DeviceProbed probed, uint32_t tables, const uint32_t* distinct_first,
+                             const uint32_t* counts, const uint32_t* lookups_first,
+                             const WrongKeys* wrong, DeviceAnswer answer) {
+  const uint32_t missing = probed.missing_first[tables];
+  for (size_t m = thread_index(); m < missing; m += thread_stride()) {
+    answer.keys[m] = probed.missing_keys[m];
+    answer.counts[m] = counts[probed.missing[m]];
+  }
+  for (size_t t = thread_index(); t <= tables; t += thread_stride()) {
+    answer.table_first[t] = distinct_first[t];
+    answer.missing_first[t] = probed.missing_first[t];
+    if (lookups_first != nullptr) answer.lookups_first[t] = lookups_first[t];
+  }
+  if (thread_index() == 0) {
+    *answer.wrong = wrong == nullptr ? WrongKeys{WrongKeys::kNone, WrongKeys::kNone} : *wrong;
   }
 }
 
@@ -130,10 +144,23 @@ void device_count_lookups(const DeviceKeyPieces& p, const int32_t* inverse,
          distinct_first, static_cast<uint32_t>(tables), out.table_first);
 }
 
-void device_count_missing(const DeviceProbed& probed, size_t tables, const uint32_t* counts,
-                          size_t most, uint32_t* missing_counts, DeviceStream stream) {
-  launch("keys: counts", count_missing, blocks_for(most), kBlockThreads, stream, probed.missing,
-         probed.missing_first + tables, counts, missing_counts);
+DeviceAnswer DeviceAnswer::take(DeviceArena& arena, size_t tables, size_t count) {
+  DeviceAnswer answer;
+  answer.wrong = arena.take<WrongKeys>(1);
+  answer.table_first = arena.take<uint32_t>(tables + 1);
+  answer.missing_first = arena.take<uint32_t>(tables + 1);
+  answer.lookups_first = arena.take<uint32_t>(tables + 1);
+  answer.keys = arena.take<int64_t>(count);
+  answer.counts = arena.take<uint32_t>(count);
+  return answer;
+}
+
+void device_answer(const DeviceProbed& probed, size_t tables, const uint32_t* distinct_first,
+                   const uint32_t* counts, const uint32_t* lookups_first, const WrongKeys* wrong,
+                   size_t most, const DeviceAnswer& answer, DeviceStream stream) {
+  launch("keys: answer", write_answer, blocks_for(std::max(most, tables + 1)), kBlockThreads,
+         stream, probed, static_cast<uint32_t>(tables), distinct_first, counts, lookups_first,
+         wrong, answer);
 }
 
 void device_set_beside(const DeviceProbed& probed, size_t missing, const uint32_t* places,

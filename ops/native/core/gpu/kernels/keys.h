@@ -50,9 +50,23 @@ void device_count_lookups(const DeviceKeyPieces& pieces, const int32_t* inverse,
                           const uint32_t* distinct_first, size_t tables, const DeviceLookups& out,
                           void* scratch, size_t bytes, DeviceStream stream);
 
-// missing_counts: (M) how often missing keys appeared. counts: (U). most: N.
-void device_count_missing(const DeviceProbed& probed, size_t tables, const uint32_t* counts,
-                          size_t most, uint32_t* missing_counts, DeviceStream stream);
+// What the host must know of a lookup, in pinned memory.
+struct DeviceAnswer {
+  WrongKeys* wrong = nullptr;
+  uint32_t* table_first = nullptr;    // (T + 1) distinct keys before table t; the last is U
+  uint32_t* missing_first = nullptr;  // (T + 1) of them missing; the last is M
+  uint32_t* lookups_first = nullptr;  // (T + 1) lookups, if they are counted
+  int64_t* keys = nullptr;            // (M)
+  uint32_t* counts = nullptr;         // (M) how often missing keys appeared
+
+  // Room for M = count.
+  static DeviceAnswer take(DeviceArena& arena, size_t tables, size_t count);
+};
+// Writes it from the device, so there is nothing to copy but what there is. counts: (U).
+// lookups_first: (T + 1), or null; wrong: one, or null: no key is. most: N.
+void device_answer(const DeviceProbed& probed, size_t tables, const uint32_t* distinct_first,
+                   const uint32_t* counts, const uint32_t* lookups_first, const WrongKeys* wrong,
+                   size_t most, const DeviceAnswer& answer, DeviceStream stream);
 // Rows of a lookup that changes nothing lie beside the slots, in the order of the missing keys.
 // places: (M), kNoSlot: no row. targets: (M) where they must be written.
 void device_set_beside(const DeviceProbed& probed, size_t missing, const uint32_t* places,

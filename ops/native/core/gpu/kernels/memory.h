@@ -46,4 +46,11 @@ class DeviceArena {
   bool counts_only_ = true;
 };
 
+// Whether kernels do their work: the device decides, when the host does not know yet whether a
+// batch has missing keys.
+struct DeviceIf {
+  const uint32_t* missing = nullptr;  // M on the device; null: they do
+  bool any = false;                   // they do if M > 0; otherwise if M is 0
+};
+
 }  // namespace hotrow

@@ -179,7 +179,8 @@ __device__ void fetch_piece(const Piece* pieces, uint32_t count, Piece* piece) {
 }
 
 __global__ void __launch_bounds__(kBlockThreads, 3)
-    pool_pieces(const Piece* pieces, uint32_t count, Keys keys) {
+    pool_pieces(const Piece* pieces, uint32_t count, Keys keys, DeviceIf condition) {
+  if (!holds(condition)) return;
   __shared__ Piece p;
   fetch_piece(pieces, count, &p);
   const uint32_t block = blockIdx.x - p.first_block;
@@ -219,9 +220,10 @@ __global__ void write_terms(const Piece* pieces, uint32_t count, DeviceTerms out
   }
 }
 
-// The features that have outputs. Returns the number of blocks.
-uint32_t cut_pieces(const DeviceFeature* features, size_t count, const float* const* gradients,
-                    std::vector<Piece>* pieces) {
+// The features that have outputs.
+DevicePieces describe(const DeviceFeature* features, size_t count, const float* const* gradients,
+                      DeviceDescribed* to) {
+  std::vector<Piece> pieces;
   uint64_t blocks = 0;
   for (size_t f = 0; f < count; ++f) {
     const DeviceFeature& feature = features[f];
@@ -246,10 +248,19 @@ uint32_t cut_pieces(const DeviceFeature* features, size_t count, const float* co
     p.combiner = s.combiner;
     p.type = feature.weights;
     blocks += (p.outputs + p.outputs_a_block - 1) / p.outputs_a_block;
-    pieces->push_back(p);
+    pieces.push_back(p);
   }
   if (blocks > 0x7fffffffu) fail(Code::kInvalidArgument, "a batch too large for one launch");
-  return static_cast<uint32_t>(blocks);
+  return {to->add(pieces), static_cast<uint32_t>(pieces.size()), static_cast<uint32_t>(blocks)};
+}
+
+// In scratch memory of device_pool_scratch, for one kernel.
+template <typename Describe>
+DevicePieces describe_now(void* scratch, size_t bytes, Describe&& describe, DeviceStream stream) {
+  DeviceDescribed described(static_cast<std::byte*>(scratch), bytes);
+  const DevicePieces pieces = describe(&described);
+  described.upload(stream);
+  return pieces;
 }
 
 }  // namespace
@@ -261,6 +272,17 @@ DeviceTerms DeviceTerms::take(DeviceArena& arena, size_t count, bool shares) {
   return out;
 }
 
+DevicePieces describe_pool(const DeviceFeature* features, size_t count, DeviceDescribed* to) {
+  return describe(features, count, nullptr, to);
+}
+
+void device_pool(const DevicePieces& pieces, const std::byte* const* lines, const int32_t* inverse,
+                 const DeviceIf& condition, DeviceStream stream) {
+  if (pieces.blocks == 0) return;
+  launch("pool", pool_pieces, pieces.blocks, kBlockThreads, stream,
+         static_cast<const Piece*>(pieces.pieces), pieces.count, Keys{lines, inverse}, condition);
+}
+
 size_t device_pool_scratch(size_t features) {
   DeviceArena arena;
   arena.take<Piece>(features);
@@ -269,26 +291,27 @@ size_t device_pool_scratch(size_t features) {
 
 void device_pool(const DeviceFeature* features, size_t count, const std::byte* const* lines,
                  const int32_t* inverse, void* scratch, size_t bytes, DeviceStream stream) {
-  std::vector<Piece> pieces;
-  const uint32_t blocks = cut_pieces(features, count, nullptr, &pieces);
-  if (blocks == 0) return;
-  DeviceArena arena(scratch, bytes);
-  Piece* const there = arena.take<Piece>(count);
-  upload(there, pieces.data(), pieces.size(), stream);
-  launch("pool", pool_pieces, blocks, kBlockThreads, stream, there,
-         static_cast<uint32_t>(pieces.size()), Keys{lines, inverse});
+  const auto describe = [&](DeviceDescribed* to) { return describe_pool(features, count, to); };
+  device_pool(describe_now(scratch, bytes, describe, stream), lines, inverse, {}, stream);
+}
+
+DevicePieces describe_terms(const DeviceFeature* features, const float* const* gradients,
+                            size_t count, DeviceDescribed* to) {
+  return describe(features, count, gradients, to);
+}
+
+void device_terms(const DevicePieces& pieces, const DeviceTerms& out, DeviceStream stream) {
+  if (pieces.blocks == 0) return;
+  launch("terms", write_terms, pieces.blocks, kBlockThreads, stream,
+         static_cast<const Piece*>(pieces.pieces), pieces.count, out);
 }
 
 void device_terms(const DeviceFeature* features, const float* const* gradients, size_t count,
                   const DeviceTerms& out, void* scratch, size_t bytes, DeviceStream stream) {
-  std::vector<Piece> pieces;
-  const uint32_t blocks = cut_pieces(features, count, gradients, &pieces);
-  if (blocks == 0) return;
-  DeviceArena arena(scratch, bytes);
-  Piece* const there = arena.take<Piece>(count);
-  upload(there, pieces.data(), pieces.size(), stream);
-  launch("terms", write_terms, blocks, kBlockThreads, stream, there,
-         static_cast<uint32_t>(pieces.size()), out);
+  const auto describe = [&](DeviceDescribed* to) {
+    return describe_terms(features, gradients, count, to);
+  };
+  device_terms(describe_now(scratch, bytes, describe, stream), out, stream);
 }
 
 }  // namespace hotrow

@@ -39,16 +39,17 @@ __global__ void __launch_bounds__(kLoaders + kWarp)
   for (uint32_t task = blockIdx.x; task < tasks; task += gridDim.x) {
     const uint32_t number = task / slices, first = task % slices * kSlice;
     const uint32_t u = hot.rows[number];
-    const uint32_t width = widths[find_range(table_first, tables, u)];
+    const uint32_t table = find_range(table_first, tables, u);
+    const uint32_t width = widths[table];
     if (first >= width) continue;
     const uint32_t begin = g.begins[u], end = g.begins[u + 1];
     const uint32_t stages = (end - begin + kStage - 1) / kStage;
     const auto find_row = [&](uint32_t stage) {
       const uint32_t at = begin + stage * kStage + thread;
       const bool is = at < end;
-      const uint32_t position = is ? g.order[at] : 0;
-      rows[stage % 2][thread] = is ? g.rows[position] : nullptr;
-      shares[stage % 2][thread] = is && g.shares != nullptr ? g.shares[position] : 1.0f;
+      float share = 1.0f;
+      rows[stage % 2][thread] = is ? gradient_row(g, table, g.order[at], width, &share) : nullptr;
+      shares[stage % 2][thread] = share;
     };
     if (thread < kLoaders) find_row(0);
     __syncthreads();
@@ -88,7 +89,7 @@ struct SumTable {
   uint32_t width, lanes;
 };
 
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 3)
     sum_rows(const SumTable* sums, uint32_t tables, const uint32_t* table_first, DeviceGradients g,
              HotRows hot) {
   const uint32_t distinct = table_first[tables];
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(kBlockThreads)
         for (uint32_t start = 0; start < table.width; start += 4 * tile.lanes) {
           const uint32_t column = start + 4 * tile.lane;
           float sum[4];
-          sum_terms(g, tile, terms, column, table.width, sum);
+          sum_terms(g, number, tile, terms, column, table.width, sum);
           store_floats(reinterpret_cast<std::byte*>(out), column, table.width, sum);
         }
       }
@@ -115,17 +116,6 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
   }
 }
-
-struct SumScratch {
-  SumScratch(DeviceArena& arena, size_t count, size_t tables, size_t most_width) {
-    hot = take_hot_rows(arena, count, most_width);
-    widths = arena.take<uint32_t>(tables);
-    sums = arena.take<SumTable>(tables);
-  }
-  HotRows hot;
-  uint32_t* widths;
-  SumTable* sums;
-};
 
 }  // namespace
 
@@ -151,31 +141,67 @@ void sum_hot_rows(const uint32_t* widths, size_t tables, const uint32_t* table_f
          stream, widths, static_cast<uint32_t>(tables), table_first, gradients, hot);
 }
 
+DescribedSums describe_sums(const DeviceSums* sums, size_t tables, DeviceDescribed* to) {
+  std::vector<SumTable> described;
+  std::vector<uint32_t> widths;
+  DescribedSums out;
+  out.tables = tables;
+  for (size_t t = 0; t < tables; ++t) {
+    const uint32_t width = static_cast<uint32_t>(sums[t].width);
+    out.most_width = std::max(out.most_width, sums[t].width);
+    widths.push_back(width);
+    described.push_back({sums[t].sums, width, lanes_for(width, 4)});
+  }
+  out.all = to->add(described);
+  out.widths = to->add(widths);
+  return out;
+}
+
+namespace {
+
+struct SumScratch {
+  SumScratch(DeviceArena& arena, size_t count, size_t tables, size_t most_width)
+      : described_bytes(DeviceDescribed::bytes_for(0, tables)) {
+    described = arena.take<std::byte>(described_bytes);
+    hot = take_hot_rows(arena, count, most_width);
+  }
+  size_t described_bytes;
+  std::byte* described;
+  HotRows hot;
+};
+
+}  // namespace
+
 size_t device_sum_scratch(size_t count, size_t tables, size_t most_width) {
   DeviceArena arena;
   SumScratch scratch(arena, count, tables, most_width);
   return arena.used();
 }
 
+void device_sum(const DescribedSums& sums, const uint32_t* table_first,
+                const DeviceGradients& gradients, void* scratch, size_t bytes,
+                DeviceStream stream) {
+  if (gradients.count == 0 || sums.tables == 0) return;
+  DeviceArena arena(scratch, bytes);
+  const SumScratch s(arena, gradients.count, sums.tables, sums.most_width);
+  sum_hot_rows(sums.widths, sums.tables, table_first, gradients, s.hot, stream);
+  launch("sum rows", sum_rows, blocks_for(gradients.count), kBlockThreads, stream,
+         static_cast<const SumTable*>(sums.all), static_cast<uint32_t>(sums.tables), table_first,
+         gradients, s.hot);
+}
+
 void device_sum(const DeviceSums* sums, size_t tables, const uint32_t* table_first,
                 const DeviceGradients& gradients, void* scratch, size_t bytes,
                 DeviceStream stream) {
   if (gradients.count == 0 || tables == 0) return;
-  std::vector<SumTable> described;
-  std::vector<uint32_t> widths;
-  for (size_t t = 0; t < tables; ++t) {
-    const uint32_t width = static_cast<uint32_t>(sums[t].width);
-    widths.push_back(width);
-    described.push_back({sums[t].sums, width, lanes_for(width, 4)});
-  }
+  size_t most_width = 0;
+  for (size_t t = 0; t < tables; ++t) most_width = std::max(most_width, sums[t].width);
   DeviceArena arena(scratch, bytes);
-  const SumScratch s(arena, gradients.count, tables,
-                     *std::max_element(widths.begin(), widths.end()));
-  upload(s.widths, widths.data(), tables, stream);
-  upload(s.sums, described.data(), tables, stream);
-  sum_hot_rows(s.widths, tables, table_first, gradients, s.hot, stream);
-  launch("sum rows", sum_rows, blocks_for(gradients.count), kBlockThreads, stream, s.sums,
-         static_cast<uint32_t>(tables), table_first, gradients, s.hot);
+  const SumScratch s(arena, gradients.count, tables, most_width);
+  DeviceDescribed described(s.described, s.described_bytes);
+  const DescribedSums there = describe_sums(sums, tables, &described);
+  described.upload(stream);
+  device_sum(there, table_first, gradients, scratch, bytes, stream);
 }
 
 }  // namespace hotrow

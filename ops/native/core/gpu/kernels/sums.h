@@ -28,9 +28,33 @@ struct Terms {
   uint32_t begin, end;
 };
 
+// The gradient row of the key at a position, which is one of a table's; null: zeros.
+__device__ inline const float* gradient_row(const DeviceGradients& g, uint32_t table,
+                                            uint32_t position, uint32_t width, float* share) {
+  if (g.plain != nullptr) {
+    uint32_t low = g.plain_first[table];
+    for (uint32_t high = g.plain_first[table + 1] - 1; low < high;) {
+      const uint32_t middle = (low + high + 1) / 2;
+      if (g.plain[middle].first <= position) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    const DevicePlainRows& feature = g.plain[low];
+    if (feature.rows != nullptr) {
+      *share = 1.0f;
+      return feature.rows + (position - feature.first) * width;
+    }
+  }
+  *share = g.shares == nullptr ? 1.0f : g.shares[position];
+  return g.rows[position];
+}
+
 // sum[k]: column + k of the gradient; 0 past the width. All lanes of the tile come here together.
-__device__ inline void sum_terms(const DeviceGradients& g, const Tile& tile, const Terms& terms,
-                                 uint32_t column, uint32_t width, float (&sum)[4]) {
+__device__ inline void sum_terms(const DeviceGradients& g, uint32_t table, const Tile& tile,
+                                 const Terms& terms, uint32_t column, uint32_t width,
+                                 float (&sum)[4]) {
   constexpr RowType kType = RowType::kFloat32;
   if (terms.sum != nullptr) {
     load_values<kType>(reinterpret_cast<const std::byte*>(terms.sum), column, width, sum);
@@ -45,9 +69,7 @@ __device__ inline void sum_terms(const DeviceGradients& g, const Tile& tile, con
     const float* row = nullptr;
     float share = 1.0f;
     if (own < terms.end) {
-      const uint32_t position = g.order[own];
-      row = g.rows[position];
-      if (g.shares != nullptr) share = g.shares[position];
+      row = gradient_row(g, table, g.order[own], width, &share);
     }
     const uint32_t count = terms.end - base < tile.lanes ? terms.end - base : tile.lanes;
     for (uint32_t i = 0; i < count; i += kTermsAhead) {

@@ -86,12 +86,12 @@ __device__ void load_four(RowType type, const std::byte* values, uint32_t column
 // if the row is no wider than the tile.
 template <bool kHalf>
 __device__ float measure(const UpdateTable& t, const Tile& tile, const DeviceGradients& g,
-                         const Terms& terms, const std::byte* weights, float clip, float l2,
-                         float (&kept)[4]) {
+                         uint32_t table, const Terms& terms, const std::byte* weights, float clip,
+                         float l2, float (&kept)[4]) {
   RowSum sum;
   for (uint32_t start = 0; start < t.width; start += 4 * tile.lanes) {
     const uint32_t column = start + 4 * tile.lane;
-    sum_terms(g, tile, terms, column, t.width, kept);
+    sum_terms(g, table, tile, terms, column, t.width, kept);
     float w[4] = {}, squares[4];
     if (l2 != 0.0f) load_four<kHalf>(t.weights, weights, column, t.width, w);
 #pragma unroll
@@ -108,7 +108,8 @@ __device__ float measure(const UpdateTable& t, const Tile& tile, const DeviceGra
 // state are not all finite.
 template <OptimizerKind kKind, bool kHalf>
 __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceGradients& g,
-                           const Terms& terms, uint32_t row, uint32_t lookups, std::byte* line) {
+                           uint32_t table, const Terms& terms, uint32_t row, uint32_t lookups,
+                           std::byte* line) {
   // Headers are read as words: lines may lie at multiples of 4. One lane writes the row's own
   // fields.
   auto* const words = reinterpret_cast<uint32_t*>(line);
@@ -137,7 +138,7 @@ __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceG
     if (t.clip_squares != nullptr) {
       squares = t.clip_squares[row];
     } else {
-      squares = measure<kHalf>(t, tile, g, terms, weights, 1.0f, 0.0f, kept);
+      squares = measure<kHalf>(t, tile, g, table, terms, weights, 1.0f, 0.0f, kept);
       whole = t.width <= 4 * tile.lanes;
     }
     const float norm = sqrtf(squares);
@@ -148,7 +149,7 @@ __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceG
     if (t.finished_squares != nullptr) {
       total = t.finished_squares[row];
     } else {
-      total = measure<kHalf>(t, tile, g, terms, weights, clip, t.n.l2, kept);
+      total = measure<kHalf>(t, tile, g, table, terms, weights, clip, t.n.l2, kept);
       whole = t.width <= 4 * tile.lanes;
     }
     scalar = tile.from(scalar, 0) + total / static_cast<float>(t.whole_width);
@@ -189,7 +190,7 @@ __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceG
 #pragma unroll
       for (int k = 0; k < 4; ++k) sum[k] = kept[k];
     } else {
-      sum_terms(g, tile, terms, column, t.width, sum);
+      sum_terms(g, table, tile, terms, column, t.width, sum);
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -264,8 +265,8 @@ __global__ void __launch_bounds__(kUpdateThreads, 4)
         } else {
           terms = terms_of(row, own_begin, own_end, hot);
         }
-        const bool is_written =
-            update_row<kKind, kHalf>(table, tile, g, terms, row - begin_of_table, own_lookups, own);
+        const bool is_written = update_row<kKind, kHalf>(table, tile, g, number, terms,
+                                                         row - begin_of_table, own_lookups, own);
         if (!is_written && table.counts != nullptr && tile.lane == 0) {
           atomicAdd(table.counts + 1, 1ull);
         }
@@ -304,58 +305,64 @@ UpdateKernel kernel_for(const UpdateStep& step) {
   return halves ? kernel_of<true>(kind) : kernel_of<false>(kind);
 }
 
-struct UpdateScratch {
-  UpdateScratch(DeviceArena& arena, size_t count, size_t tables, size_t most_width) {
-    hot = take_hot_rows(arena, count, most_width);
-    widths = arena.take<uint32_t>(tables);
-    described = arena.take<UpdateTable>(tables);
-  }
-  HotRows hot;
-  uint32_t* widths;
-  UpdateTable* described;
-};
-
-}  // namespace
-
-size_t device_update_scratch(size_t count, size_t tables, size_t most_width) {
-  DeviceArena arena;
-  UpdateScratch scratch(arena, count, tables, most_width);
-  return arena.used();
-}
-
-void device_update(const DeviceStep* steps, size_t tables, const uint32_t* table_first,
-                   const DeviceGradients& gradients, const uint32_t* counts,
-                   std::byte* const* lines, void* scratch, size_t bytes, DeviceStream stream) {
-  if (gradients.count == 0 || tables == 0) return;
+// The kernel of each launch; a table's number among them: numbers, (T).
+std::vector<UpdateKernel> launches_of(const DeviceStep* steps, size_t tables,
+                                      std::vector<uint32_t>* numbers) {
   std::vector<UpdateKernel> kernels;
-  std::vector<UpdateTable> described;
-  std::vector<uint32_t> widths;
-  bool summed = true, scaled = false;
   for (size_t t = 0; t < tables; ++t) {
     const UpdateKernel kernel = kernel_for(steps[t].step);
     const auto at = std::find(kernels.begin(), kernels.end(), kernel);
-    described.push_back(describe(steps[t], static_cast<uint32_t>(at - kernels.begin())));
+    numbers->push_back(static_cast<uint32_t>(at - kernels.begin()));
     if (at == kernels.end()) kernels.push_back(kernel);
+  }
+  return kernels;
+}
+
+}  // namespace
+
+DescribedSteps describe_steps(const DeviceStep* steps, size_t tables, DeviceDescribed* to) {
+  std::vector<UpdateTable> described;
+  std::vector<uint32_t> numbers, widths;
+  launches_of(steps, tables, &numbers);
+  for (size_t t = 0; t < tables; ++t) {
+    described.push_back(describe(steps[t], numbers[t]));
     widths.push_back(described.back().width);
+  }
+  return {to->add(described), to->add(widths)};
+}
+
+size_t device_update_scratch(size_t count, size_t most_width) {
+  DeviceArena arena;
+  take_hot_rows(arena, count, most_width);
+  return arena.used();
+}
+
+void device_update(const DeviceStep* steps, size_t tables, const DescribedSteps& described,
+                   const uint32_t* table_first, const DeviceGradients& gradients,
+                   const uint32_t* counts, std::byte* const* lines, void* scratch, size_t bytes,
+                   DeviceStream stream) {
+  if (gradients.count == 0 || tables == 0) return;
+  bool summed = true, scaled = false;
+  size_t most_width = 0;
+  for (size_t t = 0; t < tables; ++t) {
+    most_width = std::max(most_width, steps[t].step.layout.width);
     summed = summed && steps[t].sums != nullptr;
     scaled = scaled || steps[t].scale != nullptr;
   }
   DeviceArena arena(scratch, bytes);
-  const UpdateScratch s(arena, gradients.count, tables,
-                        *std::max_element(widths.begin(), widths.end()));
-  upload(s.described, described.data(), tables, stream);
+  const HotRows hot = take_hot_rows(arena, gradients.count, most_width);
+  auto* const all = static_cast<UpdateTable*>(described.all);
   if (scaled) {
-    launch("update: scales", take_scales, 1, kBlockThreads, stream, s.described,
+    launch("update: scales", take_scales, 1, kBlockThreads, stream, all,
            static_cast<uint32_t>(tables));
   }
-  if (!summed) {
-    upload(s.widths, widths.data(), tables, stream);
-    sum_hot_rows(s.widths, tables, table_first, gradients, s.hot, stream);
-  }
+  if (!summed) sum_hot_rows(described.widths, tables, table_first, gradients, hot, stream);
+  std::vector<uint32_t> numbers;
+  const std::vector<UpdateKernel> kernels = launches_of(steps, tables, &numbers);
   for (size_t k = 0; k < kernels.size(); ++k) {
     launch("update rows", kernels[k], blocks_for(gradients.count, kUpdateThreads), kUpdateThreads,
-           stream, s.described, static_cast<uint32_t>(tables), table_first,
-           static_cast<uint32_t>(k), gradients, s.hot, counts, lines);
+           stream, all, static_cast<uint32_t>(tables), table_first, static_cast<uint32_t>(k),
+           gradients, hot, counts, lines);
   }
 }
 

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "core/gpu/kernels/described.h"
 #include "core/gpu/kernels/device_code.h"
 
 namespace hotrow {
@@ -22,6 +23,12 @@ void upload_bytes(void* to, const void* from, size_t bytes, DeviceStream stream)
            reinterpret_cast<uint32_t*>(static_cast<std::byte*>(to) + done),
            static_cast<unsigned>(size / 4));
   }
+}
+
+void DeviceDescribed::upload(DeviceStream stream) {
+  upload_bytes(at_ + sent_, waiting_.data(), waiting_.size(), stream);
+  sent_ = end();
+  waiting_.clear();
 }
 
 }  // namespace hotrow

@@ -2,28 +2,13 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "core/gpu/kernels/device_code.h"
 #include "core/gpu/kernels/norm.h"
 #include "core/gpu/step/call.h"
 
 namespace hotrow {
-
-// What the host reads back from a lookup.
-struct DeviceCall::Answer {
-  Answer(DeviceArena& arena, size_t tables, size_t missing) {
-    wrong = arena.take<WrongKeys>(1);
-    table_first = arena.take<uint32_t>(tables + 1);
-    missing_first = arena.take<uint32_t>(tables + 1);
-    lookups_first = arena.take<uint32_t>(tables + 1);
-    keys = arena.take<int64_t>(missing);
-    counts = arena.take<uint32_t>(missing);
-  }
-  WrongKeys* wrong;
-  uint32_t *table_first, *missing_first, *lookups_first;
-  int64_t* keys;
-  uint32_t* counts;
-};
 
 // What the host reads back from an insertion.
 struct DeviceCall::InsertAnswer {
@@ -72,11 +57,13 @@ DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& execut
     tiers_[0]->workspace = std::make_unique<DeviceWorkspace>();
   }
   work_ = tiers_[0]->workspace.get();
-  for (GpuTier* tier : tiers_) tier->begin(stream);
+  for (const GpuTier* tier : tiers_) tier->refuse_if_lost();
+  hold_all(tiers_, stream);
 }
 
 DeviceCall::~DeviceCall() {
-  for (GpuTier* tier : tiers_) tier->end(stream_);
+  work_->used->record_or_wait(stream_);
+  for (GpuTier* tier : tiers_) tier->end(work_->used);
 }
 
 template <typename Change>
@@ -91,83 +78,65 @@ void DeviceCall::change_slots(Change&& change) {
 
 // --- rows are found ------------------------------------------------------------------------------
 
-size_t DeviceCall::find(Find how, const WrongKeys* wrong,
-                        const std::function<void(const WrongKeys&)>& refuse, DeviceBatch* batch) {
+size_t DeviceCall::find(const Lookup& lookup, DeviceBatch* batch) {
   batch->tables = tables_;
-  const size_t bytes = device_cache_probe_scratch(batch->count(), tables_.size());
+  const size_t bytes = device_cache_probe_scratch(batch->count());
   void* const memory = scratch(bytes);
-  const auto probe = [&](DeviceLookup lookup) {
-    device_cache_probe(caches_.data(), tables_.size(), batch->unique, batch->count(), lookup,
+  const auto probe = [&](DeviceLookup how) {
+    device_cache_probe(lookup.caches, tables_.size(), batch->unique, batch->count(), how,
                        batch->probed, memory, bytes, stream_);
   };
   size_t absent = 0;
-  if (how == Find::kRead) {
+  if (lookup.how == Find::kRead) {
     probe(DeviceLookup::kRead);
-    absent = find_missing(how, wrong, refuse, batch);
+    absent = find_missing(lookup, batch, nullptr);
   } else {
     change_slots([&] { probe(DeviceLookup::kTrain); });
+    DeviceIf pinned;
     try {
-      absent = find_missing(how, wrong, refuse, batch);
+      absent = find_missing(lookup, batch, &pinned);
     } catch (...) {
       try {
-        unpin(*batch);
+        unpin(lookup, *batch, pinned);
       } catch (const std::exception&) {  // the first error is the reason for this one
       }
       throw;
     }
-    unpin(*batch);
+    if (batch->missing > 0) unpin(lookup, *batch, pinned);
   }
   batch->note_epochs();
   return absent;
 }
 
-size_t DeviceCall::find_missing(Find how, const WrongKeys* wrong,
-                                const std::function<void(const WrongKeys&)>& refuse,
-                                DeviceBatch* batch) {
+size_t DeviceCall::find_missing(const Lookup& lookup, DeviceBatch* batch, DeviceIf* pinned) {
   const size_t count = batch->count(), tables = tables_.size();
-  auto* const missing_counts = static_cast<uint32_t*>(scratch(count * sizeof(uint32_t)));
-  device_count_missing(batch->probed, tables, batch->counts(), count, missing_counts, stream_);
-  const Answer answer = read_answer(*batch, missing_counts, wrong);
+  const Answer answer = take_from(
+      work_->answer, [&](DeviceArena& arena) { return Answer::take(arena, tables, count); });
+  device_answer(batch->probed, tables, batch->unique.table_first, batch->counts(),
+                batch->counted.table_first, lookup.wrong, count, answer, stream_);
+  work_->ready.record(stream_);
+  // Meanwhile the device goes on as if no key were missing.
+  const uint32_t* const missing = batch->probed.missing_first + tables;
+  if (pinned != nullptr) {
+    unpin(lookup, *batch, {missing, false});
+    *pinned = {missing, true};
+  }
+  if (lookup.ahead) lookup.ahead({missing, false});
+  work_->ready.wait();
+  batch->missing = answer.missing_first[tables];
   if (answer.wrong->key != WrongKeys::kNone || answer.wrong->feature != WrongKeys::kNone) {
-    refuse(*answer.wrong);
+    lookup.refuse(*answer.wrong);
   }
   for (size_t t = 0; t < tables && batch->counted.table_first != nullptr; ++t) {
     batch->lookups[t] = answer.lookups_first[t + 1] - answer.lookups_first[t];
   }
-  return bring_in(answer, how, batch);
+  return bring_in(answer, lookup.how, batch);
 }
 
-DeviceCall::Answer DeviceCall::read_answer(const DeviceBatch& batch, const uint32_t* missing_counts,
-                                           const WrongKeys* wrong) {
-  const size_t tables = tables_.size(), count = batch.count();
-  const size_t expected = std::min(work_->expected_missing, count);
-  const Answer answer =
-      take_from(work_->answer, [&](DeviceArena& arena) { return Answer(arena, tables, count); });
-  *answer.wrong = {WrongKeys::kNone, WrongKeys::kNone};
-  if (wrong != nullptr) copy_async(answer.wrong, wrong, 1, stream_);
-  copy_async(answer.table_first, batch.unique.table_first, tables + 1, stream_);
-  copy_async(answer.missing_first, batch.probed.missing_first, tables + 1, stream_);
-  if (batch.counted.table_first != nullptr) {
-    copy_async(answer.lookups_first, batch.counted.table_first, tables + 1, stream_);
-  }
-  copy_async(answer.keys, batch.probed.missing_keys, expected, stream_);
-  read(answer.counts, missing_counts, expected);
-  const size_t missing = answer.missing_first[tables];
-  work_->expected_missing = std::max(work_->expected_missing - work_->expected_missing / 8,
-                                     std::max<size_t>(missing + missing / 4, 4096));
-  if (missing > expected) {
-    const size_t more = missing - expected;
-    copy_async(answer.keys + expected, batch.probed.missing_keys + expected, more, stream_);
-    read(answer.counts + expected, missing_counts + expected, more);
-  }
-  return answer;
-}
-
-void DeviceCall::unpin(const DeviceBatch& batch) {
-  const size_t bytes = device_cache_unpin_scratch(tables_.size());
+void DeviceCall::unpin(const Lookup& lookup, const DeviceBatch& batch, const DeviceIf& condition) {
   change_slots([&] {
-    device_cache_unpin(caches_.data(), tables_.size(), batch.unique.table_first, batch.probed.slots,
-                       batch.count(), scratch(bytes), bytes, stream_);
+    device_cache_unpin(lookup.caches, tables_.size(), batch.unique.table_first, batch.probed.slots,
+                       batch.count(), condition, stream_);
   });
 }
 
@@ -344,9 +313,21 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
 
 // --- gradients are applied -----------------------------------------------------------------------
 
+DeviceDescribed* DeviceCall::describe(size_t features) {
+  const size_t bytes = DeviceDescribed::bytes_for(features, tables_.size());
+  work_->described_update.reserve(bytes);
+  described_ = DeviceDescribed(work_->described_update.data(), bytes);
+  return &described_;
+}
+
+void DeviceCall::send_described() {
+  described_.upload(stream_);
+  device_terms(std::exchange(term_pieces_, {}), terms_, stream_);
+}
+
 void DeviceCall::sum(const DeviceBatch& batch, const DeviceDue& due,
                      std::vector<DeviceStep>* steps) {
-  const size_t tables = tables_.size();
+  const size_t count = due.gradients.count, tables = tables_.size();
   std::vector<DeviceSums> sums(tables);
   take_from(work_->sums, [&](DeviceArena& arena) {
     for (size_t t = 0; t < tables; ++t) {
@@ -360,9 +341,10 @@ void DeviceCall::sum(const DeviceBatch& batch, const DeviceDue& due,
     most_width = std::max(most_width, sums[t].width);
     (*steps)[t].sums = sums[t].sums;
   }
-  const size_t bytes = device_sum_scratch(due.gradients.count, tables, most_width);
-  device_sum(sums.data(), tables, batch.unique.table_first, due.gradients, scratch(bytes), bytes,
-             stream_);
+  const DescribedSums there = describe_sums(sums.data(), tables, &described_);
+  send_described();
+  const size_t bytes = device_sum_scratch(count, tables, most_width);
+  device_sum(there, batch.unique.table_first, due.gradients, scratch(bytes), bytes, stream_);
 }
 
 void DeviceCall::clip(const DeviceBatch& batch, const DeviceDue& due,
@@ -431,15 +413,17 @@ void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
   if (together) measure_together(batch, due, &steps);
   size_t most_width = 0;
   for (const Table* table : tables_) most_width = std::max(most_width, table->width());
-  const size_t bytes = device_update_scratch(count, tables, most_width);
+  const size_t bytes = device_update_scratch(count, most_width);
   void* const memory = scratch(bytes);
+  const DescribedSteps there = describe_steps(steps.data(), tables, &described_);
+  send_described();
   for (size_t t = 0; t < tables; ++t) {
     if (!due.factors[t].has_value()) continue;
     tables_[t]->begin_update();
     tables_[t]->add_lookups(batch.lookups[t]);
   }
   change_slots([&] {
-    device_update(steps.data(), tables, batch.unique.table_first, due.gradients, due.counts,
+    device_update(steps.data(), tables, there, batch.unique.table_first, due.gradients, due.counts,
                   batch.probed.lines, memory, bytes, stream_);
   });
 }

@@ -9,6 +9,7 @@
 
 #include "core/base/executor.h"
 #include "core/gpu/kernels/keys.h"
+#include "core/gpu/kernels/pooling.h"
 #include "core/gpu/kernels/runtime.h"
 #include "core/gpu/kernels/update.h"
 #include "core/gpu/step/tier.h"
@@ -54,19 +55,37 @@ class DeviceCall {
   DeviceWorkspace& work() const { return *work_; }
   DeviceStream stream() const { return stream_; }
   const std::vector<Table*>& tables() const { return tables_; }
-  const GpuTier& tier(size_t table) const { return *tiers_[table]; }
+  const std::vector<GpuTier*>& tiers() const { return tiers_; }
 
+  // A lookup of distinct keys.
+  struct Lookup {
+    Find how;
+    const DeviceCache* caches;                     // (T) on the device
+    const WrongKeys* wrong = nullptr;              // on the device, or null
+    std::function<void(const WrongKeys&)> refuse;  // throws; if `wrong` reports an error
+    // Puts work on the stream that is right if the condition holds: no key is missing. Or null.
+    std::function<void(const DeviceIf&)> ahead;
+  };
   // Finds the rows of batch->unique, whose lookups are batch->counts(). batch->lookups: (T) lookups
   // of all keys, unless they are `counted`; afterwards, of the keys that have a row. Returns how
-  // many distinct keys have no row. wrong (may be null): if it reports an error, `refuse` must
-  // throw.
-  size_t find(Find how, const WrongKeys* wrong, const std::function<void(const WrongKeys&)>& refuse,
-              DeviceBatch* batch);
+  // many distinct keys have no row.
+  size_t find(const Lookup& lookup, DeviceBatch* batch);
   // Applies the optimizers.
   void apply(const DeviceBatch& batch, const DeviceDue& due);
   // Sends rows of the bypass back to the host tier, and removes expired rows.
   void end_update(const DeviceBatch& batch, const DeviceDue& due);
 
+  // Where the small arrays that describe an update are added, of `features`, or shares of a commit.
+  // Once a call.
+  DeviceDescribed* describe(size_t features);
+  DeviceDescribed* described() { return &described_; }
+  // Terms that send_described writes, of pieces that were added.
+  void expect_terms(const DevicePieces& pieces, const DeviceTerms& terms) {
+    term_pieces_ = pieces;
+    terms_ = terms;
+  }
+  // Puts what was added on the stream, and then the terms. `apply` does it, too.
+  void send_described();
   // Scratch memory for one kernel.
   void* scratch(size_t bytes) {
     work_->scratch.reserve(bytes);
@@ -81,15 +100,13 @@ class DeviceCall {
   }
 
  private:
-  struct Answer;
+  using Answer = DeviceAnswer;
   struct InsertAnswer;
   struct Incoming;
 
   // Once the rows in slots were found.
-  size_t find_missing(Find how, const WrongKeys* wrong,
-                      const std::function<void(const WrongKeys&)>& refuse, DeviceBatch* batch);
-  Answer read_answer(const DeviceBatch& batch, const uint32_t* missing_counts,
-                     const WrongKeys* wrong);
+  // pinned: the batches that have their pins afterwards, also if it fails.
+  size_t find_missing(const Lookup& lookup, DeviceBatch* batch, DeviceIf* pinned);
   void find_in_host(const Answer& answer, Find how, uint32_t* places,
                     std::vector<std::vector<const std::byte*>>* lines);
   // Return how many keys have no row; counts: (T).
@@ -104,7 +121,7 @@ class DeviceCall {
   template <typename Change>
   void change_slots(Change&& change);
   // Fails only if the rows are lost.
-  void unpin(const DeviceBatch& batch);
+  void unpin(const Lookup& lookup, const DeviceBatch& batch, const DeviceIf& condition);
   // Sums the gradients before they are applied.
   void sum(const DeviceBatch& batch, const DeviceDue& due, std::vector<DeviceStep>* steps);
   // Scales the sums down if their norm is too large.
@@ -123,6 +140,9 @@ class DeviceCall {
   std::optional<OnDevice> on_device_;
   std::vector<DeviceCache> caches_;
   DeviceWorkspace* work_;
+  DeviceDescribed described_;
+  DevicePieces term_pieces_;
+  DeviceTerms terms_;
 };
 
 }  // namespace hotrow

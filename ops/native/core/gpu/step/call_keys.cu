@@ -5,20 +5,6 @@
 #include "core/gpu/step/call_keys.h"
 
 namespace hotrow {
-namespace {
-
-// visit(t, f) for each feature, in the order of the tables.
-template <typename Visit>
-void each_feature(const LayerCall& call, Visit&& visit) {
-  for (size_t t = 0; t < call.tables.size(); ++t) {
-    for (size_t f = 0; f < call.features.size(); ++f) {
-      if (call.table_of[f] == t) visit(t, f);
-    }
-  }
-}
-
-}  // namespace
-
 KeyPlaces KeyPlaces::of(const LayerCall& call) {
   KeyPlaces places;
   places.first_key.assign(call.features.size(), 0);
@@ -43,7 +29,7 @@ KeyPlaces KeyPlaces::of(const LayerCall& call) {
 }
 
 CallKeys CallKeys::collect(const LayerCall& call, const KeyPlaces& places, DeviceBlock* memory,
-                           DeviceStream stream) {
+                           DeviceStream stream, const std::function<void(DeviceDescribed*)>& also) {
   const size_t features = call.features.size();
   std::vector<DeviceKeyPiece> pieces;
   std::vector<uint32_t> begins, split_begins(1, 0);
@@ -63,26 +49,19 @@ CallKeys CallKeys::collect(const LayerCall& call, const KeyPlaces& places, Devic
     out.counted = out.counted || feature.counts != nullptr;
   });
   begins.push_back(static_cast<uint32_t>(places.count()));
-  DeviceKeyPiece* to = nullptr;
-  uint32_t *key_begins = nullptr, *of_splits = nullptr;
+  const size_t bytes = DeviceDescribed::bytes_for(features, call.tables.size());
+  DeviceDescribed described;
   take_from(*memory, [&](DeviceArena& arena) {
-    to = arena.take<DeviceKeyPiece>(features);
-    key_begins = arena.take<uint32_t>(features + 1);
-    of_splits = arena.take<uint32_t>(features + 1);
-    out.table_begins = arena.take<uint32_t>(call.tables.size() + 1);
+    described = DeviceDescribed(arena.take<std::byte>(bytes), bytes);
     out.wrong = arena.take<WrongKeys>(1);
     out.keys = arena.take<int64_t>(places.count());
   });
-  upload(to, pieces.data(), features, stream);
-  upload(key_begins, begins.data(), features + 1, stream);
-  upload(out.table_begins, places.begins.data(), call.tables.size() + 1, stream);
-  if (splits > 0) upload(of_splits, split_begins.data(), features + 1, stream);
-  out.pieces = {to,
-                features,
-                key_begins,
-                splits == 0 ? nullptr : of_splits,
-                places.count(),
-                static_cast<size_t>(splits)};
+  out.table_begins = described.add(places.begins);
+  out.pieces = {described.add(pieces), features,
+                described.add(begins), splits == 0 ? nullptr : described.add(split_begins),
+                places.count(),        static_cast<size_t>(splits)};
+  if (also) also(&described);
+  described.upload(stream);
   device_collect_keys(out.pieces, out.keys, out.wrong, stream);
   return out;
 }

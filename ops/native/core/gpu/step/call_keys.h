@@ -2,13 +2,25 @@
 // features, T tables, N keys.
 #pragma once
 
+#include <functional>
 #include <vector>
 
+#include "core/gpu/kernels/described.h"
 #include "core/gpu/kernels/keys.h"
 #include "core/gpu/kernels/runtime.h"
 #include "core/table/training.h"
 
 namespace hotrow {
+
+// visit(t, f) for each feature, in the order of the tables.
+template <typename Visit>
+void each_feature(const LayerCall& call, Visit&& visit) {
+  for (size_t t = 0; t < call.tables.size(); ++t) {
+    for (size_t f = 0; f < call.features.size(); ++f) {
+      if (call.table_of[f] == t) visit(t, f);
+    }
+  }
+}
 
 // Positions in that row.
 struct KeyPlaces {
@@ -33,9 +45,11 @@ struct CallKeys {
   DeviceKeyPieces pieces = {};       // where they come from
   bool counted = false;              // whether some stand for several lookups
 
-  // Collects into `memory`, which loses its contents.
+  // Collects into `memory`, which loses its contents. also (may be null): adds what else describes
+  // the call, for the same upload.
   static CallKeys collect(const LayerCall& call, const KeyPlaces& places, DeviceBlock* memory,
-                          DeviceStream stream);
+                          DeviceStream stream,
+                          const std::function<void(DeviceDescribed*)>& also = {});
 };
 
 // Throws the error: row_splits of a feature, or a key out of its vocabulary. key: the value at

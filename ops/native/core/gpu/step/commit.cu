@@ -86,19 +86,25 @@ void CommitOnDevice::apply_shares(const std::vector<DeviceShare>& shares,
     return Merged(arena, count, tables().size());
   });
   const DeviceEntries& entries = merged.entries;
-  const size_t list_bytes = device_list_entries_scratch(shares.size(), tables().size(), count);
-  device_list_entries(shares.data(), share_first.data(), tables().size(), count, entries,
-                      here_.scratch(list_bytes), list_bytes, stream);
+  DeviceDescribed* const described = here_.describe(shares.size());
+  const DeviceCache* const caches = describe_caches(here_.tiers(), described);
+  const DescribedShares there =
+      describe_shares(shares.data(), share_first.data(), tables().size(), described);
+  described->upload(stream);
+  const size_t list_bytes = device_list_entries_scratch(count);
+  device_list_entries(there, tables().size(), count, entries, here_.scratch(list_bytes), list_bytes,
+                      stream);
   make_distinct({entries.keys, count, entries.table_begins, tables().size() + 1}, tables().size(),
                 batch, &here_.work().scratch, stream);
   device_add_counts(entries, batch->unique.inverse, count, merged.counts, stream);
   batch->counted = {merged.counts, nullptr};
-  here_.find(Find::kTrainUncounted, nullptr, {}, batch);
+  here_.find({Find::kTrainUncounted, caches, nullptr, {}, {}}, batch);
   const size_t order_bytes = device_positions_scratch(count);
   device_positions(batch->unique, count, merged.positions, here_.scratch(order_bytes), order_bytes,
                    stream);
-  due->gradients = {entries.rows, entries.factors, merged.positions.begins, merged.positions.order,
-                    count};
+  due->gradients = {
+      entries.rows, entries.factors, merged.positions.begins, merged.positions.order, count,
+      nullptr,      nullptr};
   due->counts = merged.counts;
   here_.apply(*batch, *due);
   here_.end_update(*batch, *due);

@@ -34,15 +34,39 @@ void make_distinct(const DeviceKeys& in, size_t tables, DeviceBatchKeys* keys, D
   device_unique(in, keys->unique, room(scratch, bytes), bytes, stream);
 }
 
-CallKeys find_distinct(const LayerCall& call, DeviceBatchKeys* keys, DeviceBlock* described,
-                       DeviceBlock* scratch, DeviceStream stream) {
+std::vector<DeviceFeature> features_of(const LayerCall& call, const KeyPlaces& keys) {
+  std::vector<DeviceFeature> features;
+  for (size_t f = 0; f < call.features.size(); ++f) {
+    const Table& table = *call.tables[call.table_of[f]];
+    DeviceFeature feature;
+    feature.segments = call.features[f].segments;
+    feature.first_key = keys.first_key[f];
+    feature.width = table.width();
+    feature.weights = table.shape().layout.weights;
+    feature.default_line = gpu_tier_of(table)->default_line();
+    features.push_back(feature);
+  }
+  return features;
+}
+
+DeviceLookupKeys find_distinct(const LayerCall& call, const std::vector<float*>* pooled,
+                               DeviceBatchKeys* keys, DeviceBlock* described, DeviceBlock* scratch,
+                               DeviceStream stream) {
   const size_t tables = call.tables.size();
   keys->keys = KeyPlaces::of(call);
   keys->counted = {};
-  const CallKeys all = CallKeys::collect(call, keys->keys, described, stream);
+  DeviceLookupKeys lookup;
+  lookup.keys = CallKeys::collect(call, keys->keys, described, stream, [&](DeviceDescribed* to) {
+    lookup.caches = describe_caches(tiers_on_one_gpu(call.tables), to);
+    if (pooled == nullptr) return;
+    std::vector<DeviceFeature> features = features_of(call, keys->keys);
+    for (size_t f = 0; f < features.size(); ++f) features[f].pooled = (*pooled)[f];
+    lookup.pool = describe_pool(features.data(), features.size(), to);
+  });
+  const CallKeys& all = lookup.keys;
   make_distinct({all.keys, keys->count(), all.table_begins, tables}, tables, keys, scratch, stream);
   if (all.counted) count_lookups(all, tables, keys, scratch, stream);
-  return all;
+  return lookup;
 }
 
 // --- the pool ------------------------------------------------------------------------------------
@@ -77,13 +101,15 @@ void DeviceKeysPool::give_back(std::unique_ptr<Room> room) {
 
 // --- a call --------------------------------------------------------------------------------------
 
-DeviceKeysAhead::DeviceKeysAhead(const LayerCall& call, DeviceStream stream)
+DeviceKeysAhead::DeviceKeysAhead(const LayerCall& call, const std::vector<float*>* pooled,
+                                 DeviceStream stream)
     : pool_(&tiers_on_one_gpu(call.tables)[0]->keys_pool),
       here_(gpu_tier_of(*call.tables[0])->device()),
       stream_(stream),
       room_(pool_->take()) {
   room_->used.hold(stream);
-  collected_ = find_distinct(call, &room_->keys, &room_->described, &room_->scratch, stream);
+  collected_ =
+      find_distinct(call, pooled, &room_->keys, &room_->described, &room_->scratch, stream);
 }
 
 DeviceKeysAhead::~DeviceKeysAhead() {
@@ -95,7 +121,7 @@ DeviceKeysAhead::~DeviceKeysAhead() {
   }
 }
 
-CallKeys DeviceKeysAhead::give_to(DeviceBatchKeys* batch) {
+DeviceLookupKeys DeviceKeysAhead::give_to(DeviceBatchKeys* batch) {
   std::swap(*batch, room_->keys);
   return collected_;
 }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/gpu/kernels/pooling.h"
 #include "core/gpu/kernels/runtime.h"
 #include "core/gpu/step/call_keys.h"
 #include "core/gpu/step/workspace.h"
@@ -16,9 +17,19 @@ namespace hotrow {
 void make_distinct(const DeviceKeys& in, size_t tables, DeviceBatchKeys* keys, DeviceBlock* scratch,
                    DeviceStream stream);
 
-// Collects the keys of a call into `described`, and writes all of `keys`.
-CallKeys find_distinct(const LayerCall& call, DeviceBatchKeys* keys, DeviceBlock* described,
-                       DeviceBlock* scratch, DeviceStream stream);
+// The features of a call for kernels, without what is pooled. keys: of its keys.
+std::vector<DeviceFeature> features_of(const LayerCall& call, const KeyPlaces& keys);
+
+// What describes a lookup, on the device: all that a forward pass describes.
+struct DeviceLookupKeys {
+  CallKeys keys;
+  const DeviceCache* caches = nullptr;  // (T)
+  DevicePieces pool;                    // of what is pooled; without it, nothing
+};
+// Collects the keys of a call into `described`, and writes all of `keys`. pooled: (F), or null.
+DeviceLookupKeys find_distinct(const LayerCall& call, const std::vector<float*>* pooled,
+                               DeviceBatchKeys* keys, DeviceBlock* described, DeviceBlock* scratch,
+                               DeviceStream stream);
 
 // Memory for the calls of a layer, in its first table's tier.
 class DeviceKeysPool {
@@ -44,20 +55,20 @@ class DeviceKeysPool {
 class DeviceKeysAhead {
  public:
   // Puts the work on the stream; does not wait. Fails as tiers_on_one_gpu and find_distinct.
-  DeviceKeysAhead(const LayerCall& call, DeviceStream stream);
+  DeviceKeysAhead(const LayerCall& call, const std::vector<float*>* pooled, DeviceStream stream);
   ~DeviceKeysAhead();
   DeviceKeysAhead(const DeviceKeysAhead&) = delete;
 
   // Gives the keys to a batch, once, in exchange for the memory of its own. What is returned lives
   // as long as this.
-  CallKeys give_to(DeviceBatchKeys* batch);
+  DeviceLookupKeys give_to(DeviceBatchKeys* batch);
 
  private:
   DeviceKeysPool* pool_;
   const OnDevice here_;
   const DeviceStream stream_;
   std::unique_ptr<DeviceKeysPool::Room> room_;
-  CallKeys collected_;
+  DeviceLookupKeys collected_;
 };
 
 }  // namespace hotrow

@@ -55,9 +55,11 @@ DeviceWork work_of(const LayerCall& call, const BackwardOptions& options) {
 // The backend of table/step.h for rows on a GPU, except for commits (gpu/step/commit.cu).
 class LayerOnDevice {
  public:
-  LayerOnDevice(const LayerCall& call, DeviceWork work, DeviceStream stream)
+  // pooled: of a forward pass, else null.
+  LayerOnDevice(const LayerCall& call, const std::vector<float*>* pooled, DeviceWork work,
+                DeviceStream stream)
       : call_(call),
-        ahead_(work == DeviceWork::kLookUp ? std::make_unique<DeviceKeysAhead>(call, stream)
+        ahead_(work == DeviceWork::kLookUp ? std::make_unique<DeviceKeysAhead>(call, pooled, stream)
                                            : nullptr),
         here_(call.tables, call.executor, stream, work) {}
 
@@ -76,17 +78,18 @@ class LayerOnDevice {
  private:
   // wrong: by value, since reading the key may overwrite its memory.
   [[noreturn]] void refuse(const KeyPlaces& places, const CallKeys& keys, WrongKeys wrong);
-  CallKeys keys_of(DeviceBatch* batch);
+  DeviceLookupKeys keys_of(DeviceBatch* batch);
+  void pool(const DeviceBatch& batch, const DeviceIf& condition);
   // passes: (T)
   void sum_into(const DeviceBatch& batch, const DeviceGradients& gradients,
                 const std::vector<SummedGradients*>& passes);
   void drop_absent(const DeviceBatch& before, DeviceBatch* batch);
-  std::vector<DeviceFeature> features_of(const DeviceBatch& batch) const;
 
   const LayerCall& call_;
   const std::unique_ptr<DeviceKeysAhead> ahead_;
   bool given_ = false;  // to a batch
   DeviceCall here_;
+  DevicePieces pool_;
 };
 
 void LayerOnDevice::refuse(const KeyPlaces& places, const CallKeys& keys, WrongKeys wrong) {
@@ -103,42 +106,32 @@ DeviceBatch& LayerOnDevice::next_batch() {
 }
 
 // Writes the keys of a batch: the first time those found ahead, if any.
-CallKeys LayerOnDevice::keys_of(DeviceBatch* batch) {
+DeviceLookupKeys LayerOnDevice::keys_of(DeviceBatch* batch) {
   if (ahead_ != nullptr && !std::exchange(given_, true)) return ahead_->give_to(batch);
   DeviceWorkspace& work = here_.work();
-  return find_distinct(call_, batch, &work.described, &work.scratch, here_.stream());
+  return find_distinct(call_, nullptr, batch, &work.described, &work.scratch, here_.stream());
 }
 
 void LayerOnDevice::find(Find how, DeviceBatch* batch) {
-  const CallKeys keys = keys_of(batch);
+  const DeviceLookupKeys found = keys_of(batch);
+  const CallKeys& keys = found.keys;
+  pool_ = found.pool;
   batch->lookups.clear();
   const size_t tables = call_.tables.size();
   for (size_t t = 0; t < tables; ++t) batch->lookups.push_back(batch->keys.count_of(t));
-  batch->absent = here_.find(
-      how, keys.wrong, [&](const WrongKeys& wrong) { refuse(batch->keys, keys, wrong); }, batch);
+  batch->absent = here_.find({how, found.caches, keys.wrong,
+                              [&](const WrongKeys& wrong) { refuse(batch->keys, keys, wrong); },
+                              [&](const DeviceIf& none_missing) { pool(*batch, none_missing); }},
+                             batch);
 }
 
-std::vector<DeviceFeature> LayerOnDevice::features_of(const DeviceBatch& batch) const {
-  std::vector<DeviceFeature> features;
-  for (size_t f = 0; f < call_.features.size(); ++f) {
-    const size_t t = call_.table_of[f];
-    DeviceFeature feature;
-    feature.segments = call_.features[f].segments;
-    feature.first_key = batch.keys.first_key[f];
-    feature.width = call_.tables[t]->width();
-    feature.weights = call_.tables[t]->shape().layout.weights;
-    feature.default_line = here_.tier(t).default_line();
-    features.push_back(feature);
-  }
-  return features;
+void LayerOnDevice::pool(const DeviceBatch& batch, const DeviceIf& condition) {
+  device_pool(pool_, batch.probed.lines, batch.unique.inverse, condition, here_.stream());
 }
 
-void LayerOnDevice::pool(const DeviceBatch& batch, const std::vector<float*>& pooled) {
-  std::vector<DeviceFeature> features = features_of(batch);
-  for (size_t f = 0; f < features.size(); ++f) features[f].pooled = pooled[f];
-  const size_t bytes = device_pool_scratch(features.size());
-  device_pool(features.data(), features.size(), batch.probed.lines, batch.unique.inverse,
-              here_.scratch(bytes), bytes, here_.stream());
+// A forward pass has described what it pools with its keys. Without missing keys, `find` pooled.
+void LayerOnDevice::pool(const DeviceBatch& batch, const std::vector<float*>&) {
+  if (batch.missing > 0) pool(batch, DeviceIf{});
 }
 
 // --- backward ------------------------------------------------------------------------------------
@@ -165,21 +158,43 @@ void LayerOnDevice::drop_absent(const DeviceBatch& before, DeviceBatch* batch) {
 DeviceGradients LayerOnDevice::sum(const DeviceBatch& batch,
                                    const std::vector<const float*>& gradients) {
   const size_t count = batch.count();
-  const std::vector<DeviceFeature> features = features_of(batch);
-  bool plain = true;
-  for (const DeviceFeature& feature : features) plain = plain && feature.segments.plain();
+  const size_t tables = call_.tables.size();
+  const std::vector<DeviceFeature> features = features_of(call_, batch.keys);
+  // Gradient rows of plain features are found by their positions; terms say where the others are.
+  std::vector<DevicePlainRows> plain;
+  std::vector<uint32_t> plain_first(tables + 1, 0);
+  std::vector<DeviceFeature> others;
+  std::vector<const float*> of_others;
+  each_feature(call_, [&](size_t t, size_t f) {
+    const bool is_plain = features[f].segments.plain();
+    plain.push_back({is_plain ? gradients[f] : nullptr, features[f].first_key});
+    plain_first[t + 1] = static_cast<uint32_t>(plain.size());
+    if (is_plain) return;
+    others.push_back(features[f]);
+    of_others.push_back(gradients[f]);
+  });
+  for (size_t t = 0; t < tables; ++t) {
+    plain_first[t + 1] = std::max(plain_first[t], plain_first[t + 1]);
+  }
+  const bool all_plain = others.empty();
   DeviceTerms terms;
   DevicePositions positions;
   take_from(here_.work().terms, [&](DeviceArena& arena) {
-    terms = DeviceTerms::take(arena, count, !plain);
+    if (!all_plain) terms = DeviceTerms::take(arena, count, true);
     positions = DevicePositions::take(arena, count);
   });
-  const size_t bytes =
-      std::max(device_pool_scratch(features.size()), device_positions_scratch(count));
-  device_terms(features.data(), gradients.data(), features.size(), terms, here_.scratch(bytes),
-               bytes, here_.stream());
+  DeviceDescribed* const described = here_.describe(features.size());
+  here_.expect_terms(describe_terms(others.data(), of_others.data(), others.size(), described),
+                     terms);
+  DeviceGradients out = {terms.rows, terms.shares, positions.begins, positions.order,
+                         count,      nullptr,      nullptr};
+  if (others.size() < features.size()) {
+    out.plain = described->add(plain);
+    out.plain_first = described->add(plain_first);
+  }
+  const size_t bytes = device_positions_scratch(count);
   device_positions(batch.unique, count, positions, here_.scratch(bytes), bytes, here_.stream());
-  return {terms.rows, terms.shares, positions.begins, positions.order, count};
+  return out;
 }
 
 void LayerOnDevice::keep(const DeviceBatch& batch, const DeviceGradients& gradients, size_t slot) {
@@ -213,14 +228,15 @@ void LayerOnDevice::sum_into(const DeviceBatch& batch, const DeviceGradients& gr
     summed.push_back(pass->summed);
     sums.push_back({width, pass->summed.sums});
   }
-  const size_t note_bytes = device_note_keys_scratch(tables);
+  const DeviceSummed* const to = here_.described()->add(summed);
+  const DescribedSums there = describe_sums(sums.data(), tables, here_.described());
+  here_.send_described();
   DeviceUnique noted = batch.unique;
   noted.counts = batch.counts();
-  device_note_keys(summed.data(), tables, noted, batch.probed.lines, batch.count(),
-                   here_.scratch(note_bytes), note_bytes, here_.stream());
+  device_note_keys(to, tables, noted, batch.probed.lines, batch.count(), here_.stream());
   const size_t sum_bytes = device_sum_scratch(batch.count(), tables, most_width);
-  device_sum(sums.data(), tables, batch.unique.table_first, gradients, here_.scratch(sum_bytes),
-             sum_bytes, here_.stream());
+  device_sum(there, batch.unique.table_first, gradients, here_.scratch(sum_bytes), sum_bytes,
+             here_.stream());
 }
 
 void LayerOnDevice::update(const DeviceBatch& batch, const DeviceGradients& gradients,
@@ -254,13 +270,13 @@ void device_backward(const LayerCall& call, const std::vector<const float*>& gra
 
 int64_t device_forward_local(const LayerCall& call, bool insert, const std::vector<float*>& pooled,
                              size_t* missing, DeviceStream stream) {
-  LayerOnDevice layer(call, DeviceWork::kLookUp, stream);
+  LayerOnDevice layer(call, &pooled, DeviceWork::kLookUp, stream);
   return step_forward(layer, insert, pooled, missing);
 }
 
 void device_backward_local(const LayerCall& call, const std::vector<const float*>& gradients,
                            const BackwardOptions& options, DeviceStream stream) {
-  LayerOnDevice layer(call, work_of(call, options), stream);
+  LayerOnDevice layer(call, nullptr, work_of(call, options), stream);
   step_backward(layer, gradients, options);
 }
 

@@ -72,16 +72,12 @@ __global__ void add_counts(const uint32_t* entry_counts, const int32_t* inverse,
 }
 
 struct EntriesScratch {
-  EntriesScratch(DeviceArena& arena, size_t count, size_t tables, size_t entries) {
-    shares = arena.take<Share>(count);
-    begins = arena.take<uint32_t>(count + 1);
-    table_entries = arena.take<uint32_t>(tables + 1);
+  EntriesScratch(DeviceArena& arena, size_t entries) {
     ranks = arena.take<uint32_t>(entries + 1);
     scan_bytes = exclusive_sum_scratch(entries + 1);
     scan = arena.take<std::byte>(scan_bytes);
   }
-  Share* shares;
-  uint32_t *begins, *table_entries, *ranks;
+  uint32_t* ranks;
   std::byte* scan;
   size_t scan_bytes;
 };
@@ -96,19 +92,9 @@ DeviceSummed DeviceSummed::take(DeviceArena& arena, size_t distinct, size_t widt
   return summed;
 }
 
-size_t device_note_keys_scratch(size_t tables) {
-  DeviceArena arena;
-  arena.take<DeviceSummed>(tables);
-  return arena.used();
-}
-
 void device_note_keys(const DeviceSummed* to, size_t tables, const DeviceUnique& unique,
-                      std::byte* const* lines, size_t most, void* scratch, size_t bytes,
-                      DeviceStream stream) {
-  DeviceArena arena(scratch, bytes);
-  auto* const described = arena.take<DeviceSummed>(tables);
-  upload(described, to, tables, stream);
-  launch("passes: keys", note_keys, blocks_for(most), kBlockThreads, stream, described,
+                      std::byte* const* lines, size_t most, DeviceStream stream) {
+  launch("passes: keys", note_keys, blocks_for(most), kBlockThreads, stream, to,
          static_cast<uint32_t>(tables), unique, lines);
 }
 
@@ -122,15 +108,8 @@ DeviceEntries DeviceEntries::take(DeviceArena& arena, size_t entries, size_t tab
   return out;
 }
 
-size_t device_list_entries_scratch(size_t shares, size_t tables, size_t entries) {
-  DeviceArena arena;
-  EntriesScratch scratch(arena, shares, tables, entries);
-  return arena.used();
-}
-
-void device_list_entries(const DeviceShare* shares, const uint32_t* share_first, size_t tables,
-                         size_t entries, const DeviceEntries& out, void* scratch, size_t bytes,
-                         DeviceStream stream) {
+DescribedShares describe_shares(const DeviceShare* shares, const uint32_t* share_first,
+                                size_t tables, DeviceDescribed* to) {
   const uint32_t count = share_first[tables];
   std::vector<Share> described;
   std::vector<uint32_t> begins{0}, table_entries;
@@ -141,17 +120,27 @@ void device_list_entries(const DeviceShare* shares, const uint32_t* share_first,
     begins.push_back(begins.back() + static_cast<uint32_t>(share.distinct));
   }
   for (size_t t = 0; t <= tables; ++t) table_entries.push_back(begins[share_first[t]]);
+  return {to->add(described), to->add(begins), to->add(table_entries), count};
+}
+
+size_t device_list_entries_scratch(size_t entries) {
+  DeviceArena arena;
+  EntriesScratch scratch(arena, entries);
+  return arena.used();
+}
+
+void device_list_entries(const DescribedShares& shares, size_t tables, size_t entries,
+                         const DeviceEntries& out, void* scratch, size_t bytes,
+                         DeviceStream stream) {
   DeviceArena arena(scratch, bytes);
-  const EntriesScratch s(arena, count, tables, entries);
-  upload(s.shares, described.data(), count, stream);
-  upload(s.begins, begins.data(), begins.size(), stream);
-  upload(s.table_entries, table_entries.data(), tables + 1, stream);
+  const EntriesScratch s(arena, entries);
+  const auto* const all = static_cast<const Share*>(shares.shares);
   const size_t blocks = blocks_for(entries + 1);
-  launch("passes: mark", mark_entries, blocks, kBlockThreads, stream, s.shares, s.begins, count,
-         s.ranks);
+  launch("passes: mark", mark_entries, blocks, kBlockThreads, stream, all, shares.begins,
+         shares.count, s.ranks);
   exclusive_sum(s.ranks, s.ranks, entries + 1, s.scan, s.scan_bytes, stream);
-  launch("passes: write", write_entries, blocks, kBlockThreads, stream, s.shares, s.begins, count,
-         s.ranks, s.table_entries, static_cast<uint32_t>(tables), out);
+  launch("passes: write", write_entries, blocks, kBlockThreads, stream, all, shares.begins,
+         shares.count, s.ranks, shares.table_entries, static_cast<uint32_t>(tables), out);
 }
 
 void device_add_counts(const DeviceEntries& entries, const int32_t* inverse, size_t count,

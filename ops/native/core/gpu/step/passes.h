@@ -6,6 +6,7 @@
 // the device.
 #pragma once
 
+#include "core/gpu/kernels/described.h"
 #include "core/gpu/kernels/runtime.h"
 #include "core/gpu/kernels/unique.h"
 
@@ -28,12 +29,10 @@ struct DevicePass {
   DeviceBlock memory;
 };
 
-size_t device_note_keys_scratch(size_t tables);
-// Writes keys and counts of a pass. to: (T) on the host. most: at least the U of all tables.
-// lines: (U) of all tables; null: no row.
+// Writes keys and counts of a pass. to: (T). most: at least the U of all tables. lines: (U) of all
+// tables; null: no row.
 void device_note_keys(const DeviceSummed* to, size_t tables, const DeviceUnique& unique,
-                      std::byte* const* lines, size_t most, void* scratch, size_t bytes,
-                      DeviceStream stream);
+                      std::byte* const* lines, size_t most, DeviceStream stream);
 
 // A share of a commit.
 struct DeviceShare {
@@ -54,11 +53,19 @@ struct DeviceEntries {
   static DeviceEntries take(DeviceArena& arena, size_t entries, size_t tables);
 };
 
-size_t device_list_entries_scratch(size_t shares, size_t tables, size_t entries);
+// Shares for kernels, on the device.
+struct DescribedShares {
+  const void* shares = nullptr;
+  const uint32_t *begins = nullptr, *table_entries = nullptr;
+  uint32_t count = 0;
+};
 // shares: on the host, grouped by table. share_first: (T + 1) of table t; the last is their number.
+DescribedShares describe_shares(const DeviceShare* shares, const uint32_t* share_first,
+                                size_t tables, DeviceDescribed* to);
+size_t device_list_entries_scratch(size_t entries);
 // entries: E.
-void device_list_entries(const DeviceShare* shares, const uint32_t* share_first, size_t tables,
-                         size_t entries, const DeviceEntries& out, void* scratch, size_t bytes,
+void device_list_entries(const DescribedShares& shares, size_t tables, size_t entries,
+                         const DeviceEntries& out, void* scratch, size_t bytes,
                          DeviceStream stream);
 
 // counts[u] = the sum over the entries of distinct key u; (E), the rest is 0. inverse: (E).

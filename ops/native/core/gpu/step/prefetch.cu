@@ -38,7 +38,7 @@ struct DevicePrefetch::Piece {
     places = arena.take<uint32_t>(count);
     inserted = DeviceInserted::take(arena, count, 1);
     scratch_bytes =
-        std::max(device_cache_probe_scratch(count, 1), device_cache_insert_scratch(count, 1));
+        std::max(device_cache_probe_scratch(count), device_cache_insert_scratch(count, 1));
     scratch = arena.take<std::byte>(scratch_bytes);
   }
   DeviceUnique unique;
@@ -117,8 +117,8 @@ void DevicePrefetch::look_up(Window* window, size_t first, size_t last) {
   copy_async(piece.unique.hashes, answer.hashes, count, stream);
   upload(piece.unique.table_first, begins, 2, stream);
   tier_->change_slots([&] {
-    device_cache_probe(&tier_->cache(), 1, piece.unique, count, DeviceLookup::kPin, piece.probed,
-                       piece.scratch, piece.scratch_bytes, stream);
+    device_cache_probe(tier_->cache_on_device(), 1, piece.unique, count, DeviceLookup::kPin,
+                       piece.probed, piece.scratch, piece.scratch_bytes, stream);
   });
   window->looked_up = last;
   copy_async(answer.missing_first, piece.probed.missing_first, 2, stream);
@@ -185,15 +185,11 @@ void DevicePrefetch::let_go(Window* window) {
   const OnDevice here(tier_->device());
   const DeviceStream stream = stream_.get();
   const uint32_t begins[] = {0, static_cast<uint32_t>(window->looked_up)};
-  const size_t bytes = device_cache_unpin_scratch(1);
-  std::byte* scratch = nullptr;
-  uint32_t* const first = take_from(released_, [&](DeviceArena& arena) {
-    scratch = arena.take<std::byte>(bytes);
-    return arena.take<uint32_t>(2);
-  });
+  uint32_t* const first =
+      take_from(released_, [](DeviceArena& arena) { return arena.take<uint32_t>(2); });
   const InOrder in_order(*tier_, stream);
   upload(first, begins, 2, stream);
-  device_cache_unpin(&tier_->cache(), 1, first, window->slots, window->looked_up, scratch, bytes,
+  device_cache_unpin(tier_->cache_on_device(), 1, first, window->slots, window->looked_up, {},
                      stream);
   window->looked_up = 0;
 }

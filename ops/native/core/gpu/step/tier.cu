@@ -89,6 +89,22 @@ GpuTier* gpu_tier_of(const Table& table) {
   return table.on_gpu() ? static_cast<GpuTier*>(&table.tier()) : nullptr;
 }
 
+const DeviceCache* describe_caches(const std::vector<GpuTier*>& tiers, DeviceDescribed* to) {
+  std::vector<DeviceCache> caches;
+  for (const GpuTier* tier : tiers) caches.push_back(tier->cache());
+  return to->add(caches);
+}
+
+void hold_all(const std::vector<GpuTier*>& tiers, DeviceStream stream) {
+  std::vector<std::shared_ptr<const DeviceEvent>> held;
+  for (const GpuTier* tier : tiers) {
+    auto use = tier->last_use();
+    if (std::find(held.begin(), held.end(), use) != held.end()) continue;
+    use->hold(stream);
+    held.push_back(std::move(use));
+  }
+}
+
 GpuTier::GpuTier(Table& table)
     : table_(&table),
       device_(table.options().cache.gpu),
@@ -104,7 +120,9 @@ GpuTier::GpuTier(Table& table)
     default_line_ = arena.take<std::byte>(row_bytes_);
     corrections_ = arena.take<float>(step.corrections_count);
     update_counts_ = arena.take<uint64_t>(2);
+    cache_on_device_ = arena.take<DeviceCache>(1);
   });
+  upload(cache_on_device_, &cache_, 1, stream);
   upload(update_counts_, kNoUpdates, 2, stream);
   pinned_.reserve(std::max(row_bytes_, step.corrections_count * sizeof(float)));
   upload_bytes(default_line_, table.default_line(), row_bytes_, stream);
@@ -113,8 +131,8 @@ GpuTier::GpuTier(Table& table)
     copy_async(corrections_, reinterpret_cast<const float*>(pinned_.data()), step.corrections_count,
                stream);
   }
-  used_.record(stream);
-  used_.wait();
+  end_recorded(stream);
+  own_use_->wait();
   if (table.sharding().ranks != nullptr) {
     rank_work = std::make_unique<DeviceRankWork>();
     ahead_ = std::make_unique<DevicePrefetch>(table, *this);
@@ -126,7 +144,7 @@ GpuTier::~GpuTier() {
   ahead_.reset();
   try {
     const OnDevice here(device_);
-    used_.wait();
+    last_use()->wait();
     if (rank_work != nullptr) rank_work->used.wait();
     check(cudaStreamSynchronize(in_stream_.get()), "the end of a table");
     check(cudaStreamSynchronize(out_stream_.get()), "the end of a table");
@@ -366,9 +384,9 @@ void GpuTier::clear() {
       if (chunk.rows > 0) chunk.filled.wait();
       chunk.rows = 0;
     }
-    used_.hold(out_stream_.get());
+    hold(out_stream_.get());
     device_cache_clear(cache_, out_stream_.get());
-    used_.record(out_stream_.get());
+    end_recorded(out_stream_.get());
   });
   lost_[0] = '\0';
 }
@@ -402,15 +420,15 @@ void GpuTier::drop(const int64_t* keys, size_t count) {
   change_slots([&] {
     device_cache_drop(cache_, device, count, stream);
     if (ahead_ != nullptr) ahead_->leave_out_free(stream);
-    used_.record(stream);
-    used_.wait();
+    end_recorded(stream);
+    own_use_->wait();
   });
 }
 
 UpdateTotals GpuTier::take_updates() {
   const OnDevice here(device_);
   const DeviceStream stream = out_stream_.get();
-  used_.hold(stream);
+  hold(stream);
   pinned_.reserve(2 * sizeof(uint64_t));
   auto* const counts = reinterpret_cast<uint64_t*>(pinned_.data());
   copy_async(counts, update_counts_, 2, stream);
@@ -418,7 +436,7 @@ UpdateTotals GpuTier::take_updates() {
   ready_.wait();
   // The last that can fail: until then the next call finds the counts.
   upload(update_counts_, kNoUpdates, 2, stream);
-  used_.record_or_wait(stream);
+  end(stream);
   return {counts[0], counts[1]};
 }
 

@@ -55,6 +55,7 @@ class GpuTier final : public DeviceTier {
   // --- for the calls of layers (gpu/step/layer.h) and prefetching, in the table's lock, alone ----
   int device() const { return device_; }
   const DeviceCache& cache() const { return cache_; }
+  const DeviceCache* cache_on_device() const { return cache_on_device_; }
   const std::byte* default_line() const { return default_line_; }  // on the device
   const float* corrections() const { return corrections_; }        // on the device
   uint64_t* update_counts() const { return update_counts_; }       // (2) on the device
@@ -62,15 +63,28 @@ class GpuTier final : public DeviceTier {
   // hold: the stream's later work waits for all earlier users of the slots; without the lock, too.
   // begin: as hold, in the lock; fails with DataLoss once rows were lost. end: later users wait for
   // the stream; it never fails.
-  void hold(DeviceStream stream) { used_.hold(stream); }
+  void hold(DeviceStream stream) const { last_use()->hold(stream); }
   void begin(DeviceStream stream) {
     refuse_if_lost();
     hold(stream);
   }
   void end(DeviceStream stream) noexcept {
-    used_.record_or_wait(stream);
+    own_use_->record_or_wait(stream);
+    end(own_use_);
+  }
+  // As end, of a call whose tables share one event: it was recorded after all their work.
+  void end(const std::shared_ptr<DeviceEvent>& recorded) noexcept {
+    const std::lock_guard lock(use_mutex_);
+    last_use_ = recorded;
     ++uses_;
   }
+  // The end of the last use of the slots; without the lock, too.
+  std::shared_ptr<const DeviceEvent> last_use() const {
+    const std::lock_guard lock(use_mutex_);
+    return last_use_;
+  }
+  // Fails with DataLoss once rows were lost.
+  void refuse_if_lost() const;
   // Runs change(), which leaves slots that are wrong if it fails. Then the rows are lost.
   template <typename Change>
   void change_slots(Change&& change) {
@@ -131,7 +145,11 @@ class GpuTier final : public DeviceTier {
       device.reserve(bytes, most);
     }
   };
-  void refuse_if_lost() const;
+  // As end; it fails if there is no record.
+  void end_recorded(DeviceStream stream) {
+    own_use_->record(stream);
+    end(own_use_);
+  }
   size_t staging_bytes(size_t rows) const { return std::min(rows, chunk_rows()) * stride(); }
   Executor settlers();
   // Writes the dirty rows among slots [first, first + count) back, but for those in chunks.
@@ -146,12 +164,16 @@ class GpuTier final : public DeviceTier {
   DeviceBlock memory_, constants_, scratch_;
   PinnedBlock pinned_;
   DeviceCache cache_;
+  DeviceCache* cache_on_device_ = nullptr;
   std::byte* default_line_ = nullptr;
   float* corrections_ = nullptr;
   uint64_t* update_counts_ = nullptr;
   std::unique_ptr<Threads> threads_;  // of settlers; null before the first
   OwnStream in_stream_, out_stream_;
-  DeviceEvent used_, ready_;
+  DeviceEvent ready_;
+  const std::shared_ptr<DeviceEvent> own_use_ = std::make_shared<DeviceEvent>();
+  std::shared_ptr<DeviceEvent> last_use_ = own_use_;
+  mutable std::mutex use_mutex_;  // of last_use_
   std::atomic<uint64_t> uses_{0};
   char lost_[256] = "";  // why rows were lost; "": none were
 
@@ -169,6 +191,12 @@ class GpuTier final : public DeviceTier {
 // The GPU tier of a table; null when it has none.
 GpuTier* gpu_tier_of(const Table& table);
 
+// The caches of tiers, (T) on the device.
+const DeviceCache* describe_caches(const std::vector<GpuTier*>& tiers, DeviceDescribed* to);
+
+// As GpuTier::hold, of several tiers: once for those that were last used together.
+void hold_all(const std::vector<GpuTier*>& tiers, DeviceStream stream);
+
 // Returns lock(), the lock of the tiers' tables, once the device has done what others do with the
 // slots. So it is held only for what the caller does. stream, idle: for the wait.
 template <typename Lock>
@@ -183,7 +211,7 @@ auto lock_when_idle(const std::vector<GpuTier*>& tiers, DeviceStream stream, Dev
   };
   for (int waits = 0;; ++waits) {
     const uint64_t used = uses();
-    for (GpuTier* tier : tiers) tier->hold(stream);
+    hold_all(tiers, stream);
     idle->record(stream);
     idle->wait();
     auto held = lock();

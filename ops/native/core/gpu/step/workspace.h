@@ -2,6 +2,7 @@
 // largest batch; a step of a batch that is no larger allocates none.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "core/gpu/kernels/cache.h"
@@ -38,6 +39,7 @@ struct DeviceBatch : DeviceBatchKeys {
   std::vector<uint32_t> bypass_places;  // (B)
   std::vector<uint32_t> bypass_first;   // (T + 1)
   std::vector<uint64_t> lookups;        // (T) keys that have a row
+  size_t missing = 0;                   // distinct keys that had no slot
   size_t absent = 0;                    // distinct keys that have none
   DeviceBlock bypass_memory;
 
@@ -70,21 +72,26 @@ class DeviceWorkspace {
  public:
   // Batches of passes that wait for their backward pass, and of a call without one.
   DeviceBatch batches[Table::kFoundBatches], own;
-  DeviceBlock scratch;    // of one kernel after the other
-  DeviceBlock described;  // small arrays that describe a call
-  DeviceBlock missing;    // of the missing keys of a batch
-  DeviceBlock terms;      // gradient rows of a backward pass or a commit, by distinct key
-  DeviceBlock sums;       // of gradients that are clipped or measured first
-  DeviceBlock factors;    // of tables whose gradients are clipped
-  DeviceBlock squares;    // of the rows of columns, on ranks
-  DeviceBlock total;      // of their squares, on ranks
+  DeviceBlock scratch;           // of one kernel after the other
+  DeviceBlock described;         // the keys of a call that did not look them up ahead
+  DeviceBlock described_update;  // small arrays that describe an update
+  DeviceBlock missing;           // of the missing keys of a batch
+  DeviceBlock terms;             // gradient rows of a backward pass or a commit, by distinct key
+  DeviceBlock sums;              // of gradients that are clipped or measured first
+  DeviceBlock factors;           // of tables whose gradients are clipped
+  DeviceBlock squares;           // of the rows of columns, on ranks
+  DeviceBlock total;             // of their squares, on ranks
   PinnedBlock answer, sent;
   DeviceEvent ready;
-  size_t expected_missing = 4096;  // this many keys are read back with their number
+  // The end of the last call with this first table. Calls that use the table come one after the
+  // other, also on the device; so a later record is also the end of all earlier ones, and tables
+  // that were used with it may keep it.
+  const std::shared_ptr<DeviceEvent> used = std::make_shared<DeviceEvent>();
 
   size_t bytes() const {
-    size_t total = scratch.bytes() + described.bytes() + missing.bytes() + terms.bytes() +
-                   sums.bytes() + factors.bytes() + squares.bytes() + this->total.bytes();
+    size_t total = described_update.bytes() + scratch.bytes() + described.bytes() +
+                   missing.bytes() + terms.bytes() + sums.bytes() + factors.bytes() +
+                   squares.bytes() + this->total.bytes();
     for (const DeviceBatch& batch : batches) {
       total += batch.bytes();
     }

@@ -16,6 +16,7 @@
 #include "core/table/row_cache.h"
 #include "tests/error_code.h"
 #include "tests/gpu/cache_model.h"
+#include "tests/gpu/described_steps.h"
 #include "tests/gpu/device_array.h"
 
 namespace hotrow {
@@ -89,8 +90,9 @@ class Trainer {
     const Scratch probed_memory(plan_sizes.used());
     DeviceArena plan_arena(probed_memory.data(), probed_memory.bytes());
     const DeviceProbed probed = DeviceProbed::take(plan_arena, room, count_of_tables);
-    const Scratch scratch(device_cache_probe_scratch(room, count_of_tables));
-    device_cache_probe(caches_.data(), count_of_tables, unique, room, DeviceLookup::kTrain, probed,
+    const Scratch scratch(device_cache_probe_scratch(room));
+    const DeviceArray<DeviceCache> caches(caches_);
+    device_cache_probe(caches.data(), count_of_tables, unique, room, DeviceLookup::kTrain, probed,
                        scratch.data(), scratch.bytes(), kStream);
     const auto missing_first = read_device(probed.missing_first, count_of_tables + 1);
     const size_t missing = missing_first.back();
@@ -159,8 +161,9 @@ class Trainer {
     step.learning_rate = 1.0f;
     step.clock = ++clock_;
     const std::vector<DeviceStep> steps(count_of_tables, DeviceStep{step, nullptr});
-    const Scratch update(device_update_scratch(count, count_of_tables, kWidth));
-    device_update(steps.data(), count_of_tables, device_first.data(),
+    const StepsOnDevice described(steps);
+    const Scratch update(device_update_scratch(count, kWidth));
+    device_update(steps.data(), count_of_tables, described.there(), device_first.data(),
                   {rows.data(), nullptr, device_begins.data(), device_order.data(), count}, nullptr,
                   probed.lines, update.data(), update.bytes(), kStream);
     for (size_t t = 0; t < count_of_tables; ++t) {
@@ -172,9 +175,8 @@ class Trainer {
     const auto bypass_first = read_device(in.bypass_first, count_of_tables + 1);
     const auto bypass_places = read_device(in.bypass_places, bypass_first.back());
     write_back(bypass, bypass_first.back(), bypass_places, bypass_first, nullptr);
-    const Scratch pins(device_cache_unpin_scratch(count_of_tables));
-    device_cache_unpin(caches_.data(), count_of_tables, device_first.data(), probed.slots, room,
-                       pins.data(), pins.bytes(), kStream);
+    device_cache_unpin(caches.data(), count_of_tables, device_first.data(), probed.slots, room, {},
+                       kStream);
     if (!compare) return;
     const auto slots = read_device(probed.slots, count);
     for (size_t t = 0; t < count_of_tables; ++t) {
@@ -383,9 +385,10 @@ TEST_CASE("device cache: a lookup that only reads changes nothing") {
   const Scratch memory(sizes.used());
   DeviceArena arena(memory.data(), memory.bytes());
   const DeviceProbed probed = DeviceProbed::take(arena, keys.size(), 1);
-  const Scratch scratch(device_cache_probe_scratch(keys.size(), 1));
-  device_cache_probe(&cache, 1, unique, keys.size(), DeviceLookup::kRead, probed, scratch.data(),
-                     scratch.bytes(), kStream);
+  const Scratch scratch(device_cache_probe_scratch(keys.size()));
+  const DeviceArray<DeviceCache> caches(std::vector<DeviceCache>{cache});
+  device_cache_probe(caches.data(), 1, unique, keys.size(), DeviceLookup::kRead, probed,
+                     scratch.data(), scratch.bytes(), kStream);
   const auto slots = read_device(probed.slots, keys.size());
   size_t wrong = 0;
   for (size_t i = 0; i < keys.size(); ++i)

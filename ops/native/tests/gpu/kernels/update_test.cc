@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/gpu/described_steps.h"
 #include "tests/gpu/device_lines.h"
 
 namespace hotrow {
@@ -153,8 +154,9 @@ class Tables {
     const DeviceArray<std::byte*> lines(device_lines_);
     const DeviceArray<uint32_t> device_counts(counts == nullptr ? std::vector<uint32_t>()
                                                                 : *counts);
-    const Scratch scratch(device_update_scratch(gradients().count, cases_.size(), most_width()));
-    device_update(steps.data(), steps.size(), first.data(), gradients(),
+    const StepsOnDevice described(steps);
+    const Scratch scratch(device_update_scratch(gradients().count, most_width()));
+    device_update(steps.data(), steps.size(), described.there(), first.data(), gradients(),
                   counts == nullptr ? nullptr : device_counts.data(), lines.data(), scratch.data(),
                   scratch.bytes(), kStream);
     std::vector<uint64_t> expected;
@@ -329,7 +331,7 @@ TEST_CASE("device update: lookups stop at 2^32 - 1; corrections end; a step with
     tables.update(clock, nullptr);
     tables.compare();
   }
-  device_update(nullptr, 0, nullptr, {}, nullptr, nullptr, nullptr, 0, kStream);
+  device_update(nullptr, 0, {}, nullptr, {}, nullptr, nullptr, nullptr, 0, kStream);
 }
 
 TEST_CASE("device update: rows that would not be finite stay as they were") {
@@ -366,9 +368,11 @@ TEST_CASE("device update: gradients that are not finite, and denormals") {
   step.optimizer = optimizer;
   step.layout = layout;
   const DeviceStep given{step, nullptr};
-  const Scratch scratch(device_update_scratch(1, 1, 4));
-  device_update(&given, 1, begins.data(), {rows.data(), nullptr, begins.data(), order.data(), 1},
-                nullptr, pointers.data(), scratch.data(), scratch.bytes(), kStream);
+  const StepsOnDevice described({given});
+  const Scratch scratch(device_update_scratch(1, 4));
+  device_update(&given, 1, described.there(), begins.data(),
+                {rows.data(), nullptr, begins.data(), order.data(), 1}, nullptr, pointers.data(),
+                scratch.data(), scratch.bytes(), kStream);
   const float* cpu_rows[] = {values.data()};
   const uint32_t cpu_begins[] = {0, 1};
   std::byte* cpu_lines[] = {lines.line(0)};

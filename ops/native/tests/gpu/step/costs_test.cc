@@ -50,19 +50,16 @@ void check(const simt::Counts& costs, const simt::Counts& expected) {
 }  // namespace
 
 TEST_CASE("device costs: of a step whose rows are cached, and of one whose rows come in") {
-  // Launches of a step with all rows cached are as many for any number of tables. Rows that come in
-  // cost copies, events and waits for each table.
+  // A step with all rows cached costs the same for any number of tables.
+  // Rows that come in cost copies, events and waits for each table.
   struct Expected {
     size_t tables;
     Costs cached, missing;
   };
-  const simt::Counts one_backward{10, 0, 0, 1, 1, 0}, eight_backward{10, 0, 0, 8, 8, 0};
+  const simt::Counts backward{7, 0, 0, 1, 1, 0};
   for (const Expected& expected :
-       {Expected{
-            1, {{19, 5, 6024, 4, 3, 2}, one_backward}, {{28, 12, 52044, 7, 4, 5}, one_backward}},
-        Expected{8,
-                 {{19, 5, 48080, 11, 17, 2}, eight_backward},
-                 {{35, 19, 416184, 28, 25, 19}, eight_backward}}}) {
+       {Expected{1, {{14, 0, 0, 4, 3, 2}, backward}, {{25, 7, 46020, 7, 4, 5}, backward}},
+        Expected{8, {{14, 0, 0, 4, 3, 2}, backward}, {{32, 14, 368104, 21, 11, 19}, backward}}}) {
     CAPTURE(expected.tables);
     Kind kind;
     kind.width = 8;
@@ -80,6 +77,31 @@ TEST_CASE("device costs: of a step whose rows are cached, and of one whose rows 
     check(missing.forward, expected.missing.forward);
     check(missing.backward, expected.missing.backward);
   }
+}
+
+TEST_CASE("device costs: rows are pooled, and pins end, before a call knows that all are cached") {
+  Kind kind;
+  kind.width = 8;
+  kind.cache_rows = 4 * kKeys;
+  Tables tables({kind, kind}, true);
+  const Stream stream;
+  const std::vector<Input> inputs = plain_inputs(2, kind.width, 0);
+  for (int i = 0; i < 3; ++i) costs_of(tables, inputs, stream);
+  DeviceSide side(tables, inputs, Executor(), stream);
+  stream.wait();
+  const simt::Counts before = simt::counts();
+  {
+    // Its wait for the answer.
+    const simt::Failures failures(simt::kWaits, 1);
+    CHECK_THROWS_AS(side.forward(true), Error);
+    CHECK(failures.count() == 1);
+  }
+  stream.wait();
+  // All that it launches, and the end of pins that it cannot know to be none.
+  CHECK((simt::counts() - before).launches == 14 + 1);
+  const Outputs pooled = side.outputs();
+  side.forward(true);
+  CHECK(same_bits(side.outputs(), pooled));
 }
 
 }  // namespace hotrow

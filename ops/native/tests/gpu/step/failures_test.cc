@@ -34,6 +34,28 @@ Kind small_cache() {
 
 const auto kBatch = range(30, 60);
 
+// Slots with a pin.
+size_t pinned_slots(Table& table) {
+  std::unique_lock lock(table.mutex());
+  const GpuTier& tier = *gpu_tier_of(table);
+  std::vector<DeviceSet> sets(tier.cache().set_count);
+  must(cudaDeviceSynchronize());
+  must(cudaMemcpyAsync(sets.data(), tier.cache().sets, sets.size() * sizeof(DeviceSet),
+                       cudaMemcpyDefault, kStream));
+  size_t count = 0;
+  for (const DeviceSet& set : sets) {
+    for (uint32_t way = 0; way < kDeviceWays; ++way) {
+      count += set.tags[way] != 0 && (set.states[way] & 0x7f) != 0;
+    }
+  }
+  return count;
+}
+
+void let_go_of_windows(Table& table) {
+  std::unique_lock lock(table.mutex());
+  table.tier().let_go_of_windows();
+}
+
 // A table on a GPU, its slots full of rows that only they have, and a table in memory: the same
 // steps.
 class Pair {
@@ -96,20 +118,8 @@ class Pair {
   }
   // Slots with a pin, besides those of windows.
   size_t pinned() {
-    std::unique_lock lock(tiered().mutex());
-    tiered().tier().let_go_of_windows();
-    const GpuTier& tier = *gpu_tier_of(tiered());
-    std::vector<DeviceSet> sets(tier.cache().set_count);
-    must(cudaDeviceSynchronize());
-    must(cudaMemcpyAsync(sets.data(), tier.cache().sets, sets.size() * sizeof(DeviceSet),
-                         cudaMemcpyDefault, kStream));
-    size_t count = 0;
-    for (const DeviceSet& set : sets) {
-      for (uint32_t way = 0; way < kDeviceWays; ++way) {
-        count += set.tags[way] != 0 && (set.states[way] & 0x7f) != 0;
-      }
-    }
-    return count;
+    let_go_of_windows(tiered());
+    return pinned_slots(tiered());
   }
 
  private:
@@ -207,6 +217,62 @@ TEST_CASE("device failures: a forward pass that fails anywhere leaves no key wit
       });
   CHECK(outcome.exact > 10);
   CHECK(outcome.refused > 10);
+}
+
+TEST_CASE("device failures: of a forward pass whose rows are cached, pins end") {
+  const auto cached = range(4, 8);
+  const Outcome outcome = sweep(
+      simt::kAllCalls,
+      [&](Pair& pair) {
+        pair.train(cached);
+        pair.train(cached);
+        pair.begin(cached);
+      },
+      [](Pair& pair) { pair.forward(true); },
+      [](Pair& pair, bool ended) {
+        if (!ended) pair.forward(true);
+        pair.backward();
+        pair.end();
+      });
+  CHECK(outcome.exact > 10);
+  CHECK(outcome.refused > 2);
+}
+
+TEST_CASE("device failures: of a refused call whose rows are cached or come in, pins end") {
+  for (const bool cached : {true, false}) {
+    CAPTURE(cached);
+    Kind kind = small_cache();
+    kind.vocabulary_size = 100;
+    Tables tables({kind}, true);
+    const Stream stream;
+    const auto forward = [&](std::vector<int64_t> keys, std::vector<int64_t> splits) {
+      Input input;
+      input.combiner = splits.empty() ? Combiner::kNone : Combiner::kSum;
+      input.samples = splits.empty() ? keys.size() : splits.size() - 1;
+      input.gradients.assign(input.samples * kind.width, 1.0f);
+      input.keys = std::move(keys);
+      input.splits = std::move(splits);
+      const std::vector<Input> inputs = {input};
+      DeviceSide device(tables, inputs, Executor(), stream);
+      const Code code = error_code([&] { device.forward(true); });
+      stream.wait();
+      return code;
+    };
+    REQUIRE(forward(range(0, 20), {}) == Code::kOk);
+    // A window's own pins stay.
+    const auto window = range(2, 10);
+    tables.all[0]->prefetch(window.data(), window.size());
+    tables.all[0]->wait_for_prefetch();
+    REQUIRE(pinned_slots(*tables.all[0]) == window.size());
+    if (cached) {
+      REQUIRE(forward({3, 4, 5}, {0, 4, 3}) == Code::kInvalidArgument);
+    } else {
+      REQUIRE(forward(range(10, 95), {}) == Code::kOutOfRange);
+    }
+    CHECK(pinned_slots(*tables.all[0]) == window.size());
+    let_go_of_windows(*tables.all[0]);
+    CHECK(pinned_slots(*tables.all[0]) == 0);
+  }
 }
 
 TEST_CASE("device failures: a lookup that changes nothing fails without harm") {

@@ -243,6 +243,38 @@ TEST_CASE("device layer: two layers share a table, and a step's commit checks") 
   check_same(plain, tiered);
 }
 
+TEST_CASE("device layer: layers that share tables in turn, until the first table of one is gone") {
+  const Stream streams[2];
+  Kind kind;
+  kind.cache_rows = 100;
+  Tables plain(std::vector<Kind>(4, kind), false), tiered(std::vector<Kind>(4, kind), true);
+  const Executor executor;
+  std::mt19937_64 random(13);
+  const std::vector<std::vector<size_t>> layers = {{0, 1}, {0, 2}, {3, 0}, {1, 2}, {2, 1}};
+  const auto train = [&](const std::vector<size_t>& layer) {
+    Tables here({}, false), there({}, false);
+    for (const size_t t : layer) {
+      here.all.push_back(plain.all[t]);
+      there.all.push_back(tiered.all[t]);
+    }
+    const std::vector<Input> inputs = inputs_of(random, here, 120, 600);
+    HostSide host(here, inputs, executor);
+    DeviceSide device(there, inputs, executor, streams[random() % 2]);
+    host.backward(now(host.forward(true)));
+    device.backward(now(device.forward(true)));
+    REQUIRE(same_bits(host.outputs(), device.outputs()));
+  };
+  for (int step = 0; step < 40; ++step) train(layers[random() % layers.size()]);
+  check_same(plain, tiered);
+  train(layers[0]);
+  for (Tables* tables : {&plain, &tiered}) {
+    tables->owned.erase(tables->owned.begin());
+    tables->all.erase(tables->all.begin());
+  }
+  for (int step = 0; step < 5; ++step) train(layers[step % 2 * 2]);
+  check_same(plain, tiered);
+}
+
 TEST_CASE("device layer: what cannot be is refused by name, and changes nothing") {
   const Stream stream;
   const Executor executor;
@@ -318,6 +350,36 @@ TEST_CASE("device layer: a batch without keys") {
     if (all) some.resize(1);
     HostSide host(plain, some, executor);
     DeviceSide device(tiered, some, executor, stream);
+    host.backward(now(host.forward(true)));
+    device.backward(now(device.forward(true)));
+    REQUIRE(same_bits(host.outputs(), device.outputs()));
+    check_same(plain, tiered);
+  }
+}
+
+TEST_CASE("device layer: features that are plain, pooled or empty, many of a table, in any order") {
+  const Stream stream;
+  const Executor executor;
+  Kind kind;
+  kind.cache_rows = 500;
+  const std::vector<Kind> kinds(4, kind);
+  Tables plain(kinds, false), tiered(kinds, true);
+  std::mt19937_64 random(15);
+  for (int step = 0; step < 12; ++step) {
+    std::vector<Input> inputs;
+    // The third table has no feature.
+    for (size_t f = 0; f < 12; ++f) {
+      const size_t table = random() % 3;
+      const size_t samples = random() % 4 == 0 ? 0 : 1 + random() % 50;
+      Input input = input_of(random, plain, table == 2 ? 3 : table, samples, 400, nullptr);
+      // In some steps, all are plain, or none is.
+      while (step % 4 < 2 && (input.combiner == Combiner::kNone) != (step % 4 == 0)) {
+        input = input_of(random, plain, input.table, samples, 400, nullptr);
+      }
+      inputs.push_back(std::move(input));
+    }
+    HostSide host(plain, inputs, executor);
+    DeviceSide device(tiered, inputs, executor, stream);
     host.backward(now(host.forward(true)));
     device.backward(now(device.forward(true)));
     REQUIRE(same_bits(host.outputs(), device.outputs()));

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <future>
 #include <optional>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -119,6 +120,45 @@ TEST_CASE("device locks: a table is read while its rows are written back, after 
       },
       [&] { CHECK(pair.table().step() > 0); }));
   pair.check();
+}
+
+TEST_CASE("device locks: a call waits for the last use of each of its tables") {
+  const Stream one, two;
+  const std::vector<Kind> kinds(3, kind_of(512));
+  Tables plain(kinds, false), tiered(kinds, true);
+  const auto some = [](const Tables& from, std::vector<size_t> which) {
+    Tables tables({}, false);
+    for (const size_t t : which) tables.all.push_back(from.all[t]);
+    return tables;
+  };
+  std::mt19937_64 random(14);
+  // The shared table is the first, and the last, of the later call.
+  for (const std::vector<size_t>& later : {std::vector<size_t>{1, 2}, {2, 1}}) {
+    const std::vector<Input> first = inputs_of(random, some(plain, {0, 1}), 60, 200);
+    const std::vector<Input> second = inputs_of(random, some(plain, later), 60, 200);
+    HostSide a(some(plain, {0, 1}), first, Executor()), b(some(plain, later), second, Executor());
+    DeviceSide c(some(tiered, {0, 1}), first, Executor(), one);
+    DeviceSide d(some(tiered, later), second, Executor(), two);
+    // Its rows are in slots, its memory is there.
+    b.backward(now(b.forward(true)));
+    d.backward(now(d.forward(true)));
+    a.backward(now(a.forward(true)));
+    const int64_t ticket = c.forward(true);
+    one.wait();
+    two.wait();
+    std::optional<simt::HeldStream> held(one.get());
+    c.backward(now(ticket));
+    auto forward = std::async(std::launch::async, [&] { return d.forward(true); });
+    const auto ended = [&] {
+      return forward.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    };
+    while (simt::blocked_threads() == 0 && !ended()) std::this_thread::yield();
+    CHECK(!ended());
+    held.reset();
+    b.backward(now(b.forward(true)));
+    d.backward(now(forward.get()));
+    check_same(plain, tiered);
+  }
 }
 
 }  // namespace hotrow
