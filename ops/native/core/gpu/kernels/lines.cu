@@ -1,6 +1,10 @@
+#include <algorithm>
+
+#include "core/gpu/kernels/cache.h"
 #include "core/gpu/kernels/device_code.h"
 #include "core/gpu/kernels/lines.h"
 #include "core/gpu/kernels/rows.h"
+#include "core/table/row_place.h"
 
 namespace hotrow {
 namespace {
@@ -8,12 +12,25 @@ namespace {
 // Loads of a lane that are in flight together.
 constexpr uint32_t kAhead = 4;
 
-__device__ std::byte* row_of(const DeviceLines& lines, size_t i) {
-  return lines.pointers != nullptr ? lines.pointers[i] : lines.base + i * lines.stride;
+// The row of a key in the host's memory. The emulator counts the bytes, and checks that the memory
+// is registered.
+__device__ std::byte* host_row(const DeviceHostRows& rows, int64_t key, uint32_t place,
+                               const Tile& tile) {
+  const uint64_t hash = mix64(static_cast<uint64_t>(key));
+  const size_t partition = partition_number_of(key, hash, rows.shards, rows.hashed != 0);
+  const RowSpot spot = spot_of(place, rows.first_shift);
+  std::byte* const block = rows.blocks[partition * rows.most_blocks + spot.block];
+  std::byte* const row = block + spot.row * rows.stride;
+#if defined(HOTROW_SIMT)
+  if (tile.lane == 0) simt::use_host_memory(row, rows.row_bytes);
+#else
+  (void)tile;
+#endif
+  return row;
 }
 
 template <typename Word>
-__device__ void copy_row(const std::byte* from, std::byte* to, uint32_t bytes, const Tile& tile) {
+__device__ void copy_words(const std::byte* from, std::byte* to, uint32_t bytes, const Tile& tile) {
   const auto* const source = reinterpret_cast<const Word*>(from);
   auto* const target = reinterpret_cast<Word*>(to);
   const uint32_t words = bytes / sizeof(Word);
@@ -34,34 +51,116 @@ __device__ void copy_row(const std::byte* from, std::byte* to, uint32_t bytes, c
   }
 }
 
-// `lanes` neighbouring lanes a row.
-__global__ void __launch_bounds__(kBlockThreads)
-    copy_lines(DeviceLines from, DeviceLines to, const uint32_t* count, uint32_t most,
-               uint32_t row_bytes, uint32_t lanes) {
-  const uint32_t rows = count == nullptr ? most : *count;
-  const Tile tile = tile_of(lanes);
-  for (size_t i = thread_index() / lanes; i < rows; i += thread_stride() / lanes) {
-    const std::byte* const source = row_of(from, i);
-    std::byte* const target = row_of(to, i);
-    if (source == nullptr || target == nullptr) continue;
-    if (aligned<16>(source) && aligned<16>(target)) {
-      copy_row<uint4>(source, target, row_bytes, tile);
-    } else if (aligned<8>(source) && aligned<8>(target)) {
-      copy_row<uint2>(source, target, row_bytes, tile);
-    } else {
-      copy_row<uint32_t>(source, target, row_bytes, tile);
-    }
+// One side is a slot or the bypass, aligned to 16 bytes; the host's rows are aligned to 8.
+__device__ void copy_bytes(const std::byte* from, std::byte* to, uint32_t bytes, const Tile& tile) {
+  if (aligned<16>(from) && aligned<16>(to)) {
+    copy_words<uint4>(from, to, bytes, tile);
+  } else {
+    copy_words<uint2>(from, to, bytes, tile);
   }
+}
+
+__device__ void write_back_row(const DeviceHostRows& rows, const std::byte* row, uint32_t place,
+                               const Tile& tile) {
+  const RowHeader header = *reinterpret_cast<const RowHeader*>(row);
+  std::byte* const host = host_row(rows, header.key, place, tile);
+  RowHeader before = header;
+  const auto* const there = reinterpret_cast<const RowHeader*>(host);
+  before.clock = there->clock;
+  before.count = there->count;
+  const bool newer = is_updated(before, header);
+  // All lanes have read the header that one of them writes.
+  __syncwarp(tile.mask);
+  if (!newer) return;
+  if (tile.lane == 0) {
+    *reinterpret_cast<uint2*>(host + offsetof(RowHeader, clock)) =
+        *reinterpret_cast<const uint2*>(row + offsetof(RowHeader, clock));
+    atomicAdd(reinterpret_cast<unsigned long long*>(rows.written_back), 1ull);
+  }
+  constexpr uint32_t kHeader = sizeof(RowHeader);
+  copy_bytes(row + kHeader, host + kHeader, rows.row_bytes - kHeader, tile);
+}
+
+// In both kernels `lanes` neighbouring lanes work on a row.
+__global__ void __launch_bounds__(kBlockThreads)
+    bring_in(const DeviceHostRows* tables, uint32_t count_of_tables, DeviceIncoming in,
+             uint32_t lanes) {
+  const Tile tile = tile_of(lanes);
+  const uint32_t count = in.first[count_of_tables];
+  for (size_t i = thread_index() / lanes; i < count; i += thread_stride() / lanes) {
+    std::byte* const target = in.targets[i];
+    if (target == nullptr) continue;
+    const DeviceHostRows rows = tables[find_range(in.first, count_of_tables, i)];
+    if (in.victim_places != nullptr && in.victim_places[i] != kNoSlot) {
+      write_back_row(rows, target, in.victim_places[i], tile);
+    }
+    const std::byte* const source = host_row(rows, in.keys[i], in.places[i], tile);
+    // All lanes have read the row that goes.
+    __syncwarp(tile.mask);
+    copy_bytes(source, target, rows.row_bytes, tile);
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    write_back(const DeviceHostRows* tables, const uint32_t* first, uint32_t count_of_tables,
+               DeviceOutgoing out, uint32_t lanes) {
+  const Tile tile = tile_of(lanes);
+  const uint32_t count = out.count != nullptr ? *out.count : first[count_of_tables];
+  for (size_t i = thread_index() / lanes; i < count; i += thread_stride() / lanes) {
+    const std::byte* const row =
+        out.pointers != nullptr ? out.pointers[i] : out.base + i * out.stride;
+    const DeviceHostRows rows = tables[find_range(first, count_of_tables, i)];
+    write_back_row(rows, row, out.places[i], tile);
+  }
+}
+
+struct RowsScratch {
+  RowsScratch(DeviceArena& arena, size_t tables) {
+    rows = arena.take<DeviceHostRows>(tables);
+    first = arena.take<uint32_t>(tables + 1);
+  }
+  DeviceHostRows* rows;
+  uint32_t* first;
+};
+
+// For the longest row.
+uint32_t lanes_of(const DeviceHostRows* rows, size_t tables) {
+  uint32_t most = 0;
+  for (size_t t = 0; t < tables; ++t) most = std::max(most, rows[t].row_bytes);
+  return lanes_for(most / 4, 4);
 }
 
 }  // namespace
 
-void device_copy_lines(const DeviceLines& from, const DeviceLines& to, const uint32_t* count,
-                       size_t most, size_t row_bytes, DeviceStream stream) {
+size_t device_rows_scratch(size_t tables) {
+  DeviceArena arena;
+  const RowsScratch scratch(arena, tables);
+  return arena.used();
+}
+
+void device_bring_in(const DeviceHostRows* rows, size_t tables, const DeviceIncoming& in,
+                     size_t most, void* scratch, size_t bytes, DeviceStream stream) {
   if (most == 0) return;
-  const uint32_t lanes = lanes_for(row_bytes / 4, 4);
-  launch("copy lines", copy_lines, blocks_for(most * lanes), kBlockThreads, stream, from, to, count,
-         static_cast<uint32_t>(most), static_cast<uint32_t>(row_bytes), lanes);
+  DeviceArena arena(scratch, bytes);
+  const RowsScratch s(arena, tables);
+  upload(s.rows, rows, tables, stream);
+  const uint32_t lanes = lanes_of(rows, tables);
+  launch("rows: bring in", bring_in, blocks_for(most * lanes), kBlockThreads, stream, s.rows,
+         static_cast<uint32_t>(tables), in, lanes);
+}
+
+void device_write_back(const DeviceHostRows* rows, size_t tables, const uint32_t* first,
+                       const DeviceOutgoing& out, void* scratch, size_t bytes,
+                       DeviceStream stream) {
+  const size_t most = first[tables];
+  if (most == 0) return;
+  DeviceArena arena(scratch, bytes);
+  const RowsScratch s(arena, tables);
+  upload(s.rows, rows, tables, stream);
+  upload(s.first, first, tables + 1, stream);
+  const uint32_t lanes = lanes_of(rows, tables);
+  launch("rows: write back", write_back, blocks_for(most * lanes), kBlockThreads, stream, s.rows,
+         s.first, static_cast<uint32_t>(tables), out, lanes);
 }
 
 }  // namespace hotrow

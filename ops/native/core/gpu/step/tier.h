@@ -1,8 +1,9 @@
 // A table's slots on a GPU, and the transfer of its rows between them and the host tier.
 //
-// Rows travel through pinned memory, in chunks of at most staging_bytes, two each way. Copies run
-// on the tier's own streams, beside the caller's. Rows on their way out reach the host tier when a
-// caller needs it up to date (finish), or when their chunk is reused.
+// Kernels read and write the rows of the host tier in place, on the caller's stream
+// (gpu/kernels/lines.h). The host keeps its index and what snapshots need: it takes a snapshot's
+// copy of a row before a kernel that writes the row. Who reads rows of the host tier waits until no
+// kernel writes them (wait_for_host_rows); a lookup needs only their keys, which no kernel writes.
 //
 // A slot has its tag before its row, and a row leaves its slot before it is in the host tier. So a
 // failure in between loses rows: the tier then refuses all calls, until the table is cleared or the
@@ -14,14 +15,14 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <vector>
 
 #include "core/base/executor.h"
-#include "core/base/threads.h"
 #include "core/gpu/kernels/cache.h"
-#include "core/gpu/kernels/lines.h"
 #include "core/gpu/kernels/runtime.h"
+#include "core/gpu/step/host_rows.h"
 #include "core/gpu/step/keys_ahead.h"
 #include "core/gpu/step/prefetch.h"
 #include "core/table/device_tier.h"
@@ -43,6 +44,7 @@ class GpuTier final : public DeviceTier {
   size_t bytes() const override;
   size_t settle() override;
   void settle_ahead() override;
+  void wait_for_host_rows() override { used_.wait(); }
   void clear() override;
   void read_headers(const int64_t* keys, size_t count, RowHeader* headers) override;
   void drop(const int64_t* keys, size_t count) override;
@@ -57,7 +59,8 @@ class GpuTier final : public DeviceTier {
   const DeviceCache& cache() const { return cache_; }
   const std::byte* default_line() const { return default_line_; }  // on the device
   const float* corrections() const { return corrections_; }        // on the device
-  uint64_t* update_counts() const { return update_counts_; }       // (2) on the device
+  uint64_t* update_counts() const { return counts_; }              // (2) on the device
+  HostRows& host_rows() { return *host_rows_; }
   size_t stride() const { return cache_.stride; }
   // hold: the stream's later work waits for all earlier users of the slots; without the lock, too.
   // begin: as hold, in the lock; fails with DataLoss once rows were lost. end: later users wait for
@@ -86,26 +89,12 @@ class GpuTier final : public DeviceTier {
   std::unique_lock<std::shared_mutex> lock_when_idle(DeviceStream stream, DeviceEvent* idle);
   // How often the slots were used; without the lock, too.
   uint64_t uses() const { return uses_; }
-  // Rows that are copied together, either way.
-  size_t chunk_rows() const;
-  // Allocates the staging memory for `rows` rows; finishes the rows on their way out.
-  void reserve(size_t rows);
-  // The same only for rows that go out; finishes them only if there must be more memory.
-  void reserve_out(size_t rows, const Executor& executor);
-
-  // Rows come in, first step: takes their lines in the host tier, (count), null: none. The lines
-  // must not change until end_bring_in; some of them are copied at once. Voids an earlier call that
-  // end_bring_in did not follow.
-  void begin_bring_in(std::vector<const std::byte*> lines, const Executor& executor);
-  // Second step: scatters them on the stream to `targets`, (count) on the device.
-  void end_bring_in(std::byte* const* targets, const Executor& executor, DeviceStream stream);
-
-  // Rows go out: they are read on the stream, whose later work may overwrite them. places: (count).
-  void send_back(const DeviceLines& rows, const uint32_t* places, size_t count,
-                 const Executor& executor, DeviceStream stream);
-  void finish(const Executor& executor);
-  // Rows that were brought up to date in the host tier since the last call.
-  size_t take_written_back() { return std::exchange(written_back_, 0); }
+  // Rows of piece_bytes.
+  size_t piece_rows() const;
+  // Call it before a kernel writes rows back, if the table is watched: takes the snapshot's copies
+  // of those that it will change. rows: (count) their headers; places: (count), kNoSlot: none.
+  void before_write_back(const RowHeader* rows, const uint32_t* places, size_t count,
+                         const Executor& executor);
 
   // Memory and passes of the layer whose first table this is.
   std::unique_ptr<DeviceWorkspace> workspace;
@@ -115,54 +104,42 @@ class GpuTier final : public DeviceTier {
   std::unique_ptr<DeviceRankWork> rank_work;
 
  private:
-  // A staging buffer for rows in one direction.
-  struct Chunk {
-    PinnedBlock pinned;
-    DeviceBlock device;
-    DeviceEvent filled;  // inwards: scattered, the chunk is free; outwards: in pinned memory
-    DeviceEvent moved;   // copied from the other side
-    size_t rows = 0;
-    std::vector<uint32_t> places;  // outwards
-
-    // bytes: of all its rows; most: of any.
-    void reserve(size_t bytes, size_t most) {
-      pinned.reserve(bytes, most);
-      device.reserve(bytes, most);
-    }
-  };
   void refuse_if_lost() const;
-  size_t staging_bytes(size_t rows) const { return std::min(rows, chunk_rows()) * stride(); }
-  Executor settlers();
-  // Writes the dirty rows among slots [first, first + count) back, but for those in chunks.
-  void settle_slots(size_t first, size_t count, const Executor& executor);
-  void stage(const Executor& executor);
-  void scatter(std::byte* const* targets, DeviceStream stream);
-  void finish(Chunk& chunk, const Executor& executor);
+  // Writes the dirty rows among slots [first, first + count) back.
+  void settle_slots(size_t first, size_t count);
+  // Waits for the rows on their way, and returns how many were out of date.
+  size_t take_written_back();
 
   Table* table_;
   int device_ = 0;
-  size_t row_bytes_;  // header and line
   DeviceBlock memory_, constants_, scratch_;
   PinnedBlock pinned_;
   DeviceCache cache_;
   std::byte* default_line_ = nullptr;
   float* corrections_ = nullptr;
-  uint64_t* update_counts_ = nullptr;
-  std::unique_ptr<Threads> threads_;  // of settlers; null before the first
-  OwnStream in_stream_, out_stream_;
+  uint64_t* counts_ = nullptr;  // (3): updates, those left out, rows written back
+  std::optional<HostRows> host_rows_;
+  OwnStream own_stream_;
   DeviceEvent used_, ready_;
   std::atomic<uint64_t> uses_{0};
   char lost_[256] = "";  // why rows were lost; "": none were
 
-  Chunk in_[2], out_[2];
-  size_t next_out_ = 0;
-  // Rows that come in: staged [0, staged_), of which [0, scattered_) were scattered.
-  std::vector<const std::byte*> incoming_;
-  size_t staged_ = 0, scattered_ = 0;
-  size_t next_stage_ = 0, next_scatter_ = 0;  // numbers of chunks
-  size_t written_back_ = 0;
-
   std::unique_ptr<DevicePrefetch> ahead_;  // the last: its thread uses all above
+};
+
+// While it lives, work on the stream uses the slots: it waits for earlier users, and later ones for
+// it.
+class SlotUse {
+ public:
+  SlotUse(GpuTier& tier, DeviceStream stream) : tier_(&tier), stream_(stream) {
+    tier.begin(stream);
+  }
+  ~SlotUse() { tier_->end(stream_); }
+  SlotUse(const SlotUse&) = delete;
+
+ private:
+  GpuTier* tier_;
+  DeviceStream stream_;
 };
 
 // The GPU tier of a table; null when it has none.

@@ -8,6 +8,7 @@
 #include "core/gpu/kernels/runtime.h"
 #include "core/gpu/kernels/unique.h"
 #include "core/gpu/step/call_keys.h"
+#include "core/gpu/step/host_rows.h"
 #include "core/table/table.h"
 
 namespace hotrow {
@@ -35,10 +36,13 @@ struct DeviceBatch : DeviceBatchKeys {
   std::vector<uint64_t> host_epochs;     // (T)
   std::vector<uint32_t> distinct_first;  // (T + 1) distinct keys before each table
   DeviceBypass bypass;
-  std::vector<uint32_t> bypass_places;  // (B)
-  std::vector<uint32_t> bypass_first;   // (T + 1)
-  std::vector<uint64_t> lookups;        // (T) keys that have a row
-  size_t absent = 0;                    // distinct keys that have none
+  std::vector<uint32_t> bypass_first;  // (T + 1)
+  uint32_t* bypass_places = nullptr;   // (B) on the device
+  // (B) the same in the host's memory, if a table was watched; else empty. Keys, in headers.
+  std::vector<uint32_t> watched_places;
+  std::vector<RowHeader> watched_rows;
+  std::vector<uint64_t> lookups;  // (T) keys that have a row
+  size_t absent = 0;              // distinct keys that have none
   DeviceBlock bypass_memory;
 
   size_t bytes() const { return DeviceBatchKeys::bytes() + bypass_memory.bytes(); }
@@ -66,6 +70,14 @@ struct DeviceBatch : DeviceBatchKeys {
   }
 };
 
+// A missing key that is looked for in the host tier.
+struct SoughtKey {
+  uint64_t hash;
+  Partition* partition;
+  bool beside_reader;  // of a snapshot
+  uint8_t task;
+};
+
 class DeviceWorkspace {
  public:
   // Batches of passes that wait for their backward pass, and of a call without one.
@@ -77,12 +89,14 @@ class DeviceWorkspace {
   DeviceBlock sums;       // of gradients that are clipped
   DeviceBlock total;      // of their squares, on ranks
   PinnedBlock answer, sent;
+  NewHostBlocks new_blocks;
+  std::vector<SoughtKey> sought;
   DeviceEvent ready;
   size_t expected_missing = 4096;  // this many keys are read back with their number
 
   size_t bytes() const {
-    size_t total =
-        scratch.bytes() + described.bytes() + missing.bytes() + terms.bytes() + sums.bytes();
+    size_t total = scratch.bytes() + described.bytes() + missing.bytes() + terms.bytes() +
+                   sums.bytes() + new_blocks.bytes();
     for (const DeviceBatch& batch : batches) {
       total += batch.bytes();
     }

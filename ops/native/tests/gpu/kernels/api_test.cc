@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/gpu/kernels/lines.h"
+#include "core/gpu/kernels/device_code.h"
 #include "core/gpu/kernels/runtime.h"
 #include "tests/error_code.h"
 #include "tests/gpu/device_array.h"
@@ -17,11 +17,8 @@ constexpr size_t kTooMuch = size_t{1} << 50;
 
 // Returns the value by way of a kernel.
 uint32_t copied(uint32_t value) {
-  const DeviceArray<uint32_t> from(std::vector<uint32_t>{value}), to(1);
-  const auto lines = [](const DeviceArray<uint32_t>& array) {
-    return DeviceLines{nullptr, reinterpret_cast<std::byte*>(array.data()), sizeof(uint32_t)};
-  };
-  device_copy_lines(lines(from), lines(to), nullptr, 1, sizeof(uint32_t), kStream);
+  const DeviceArray<uint32_t> to(1);
+  upload(to.data(), &value, 1, kStream);
   return to.read()[0];
 }
 
@@ -78,8 +75,13 @@ TEST_CASE("emulated CUDA: every n-th call fails and leaves its error, until it i
 TEST_CASE("emulated CUDA: registrations, streams, events, launches and waits fail, too") {
   int memory = 0;
   const auto registers = [&] {
-    check(cudaHostRegister(&memory, sizeof(memory), cudaHostRegisterDefault), "register");
-    check(cudaHostUnregister(&memory), "unregister");
+    check(cudaHostRegister(&memory, sizeof(memory), cudaHostRegisterMapped), "register");
+    void* there = nullptr;
+    const cudaError_t found = cudaHostGetDevicePointer(&there, &memory, 0);
+    const cudaError_t ended = cudaHostUnregister(&memory);
+    check(found, "address");
+    CHECK(there == &memory);
+    check(ended, "unregister");
   };
   const auto makes = [] {
     const OwnStream stream;
@@ -100,13 +102,38 @@ TEST_CASE("emulated CUDA: registrations, streams, events, launches and waits fai
     return code;
   };
   CHECK(fails(simt::kRegistrations, 0, registers) == Code::kResourceExhausted);
+  CHECK(fails(simt::kRegistrations, 1, registers) == Code::kResourceExhausted);
   CHECK(fails(simt::kCreations, 0, makes) == Code::kResourceExhausted);
   CHECK(fails(simt::kCreations, 1, makes) == Code::kResourceExhausted);
-  CHECK(fails(simt::kEnqueued, 3, launches) == Code::kInternal);  // after two fills, a copy
+  CHECK(fails(simt::kEnqueued, 1, launches) == Code::kInternal);  // after a fill
   CHECK(fails(simt::kWaits, 0, waits) == Code::kInternal);
   registers();
   CHECK(error_code([&] { check(cudaHostUnregister(&memory), "unregister"); }) == Code::kInternal);
   waits();
+}
+
+TEST_CASE(
+    "emulated CUDA: registered memory does not overlap, and what is not registered has no "
+    "address") {
+  std::vector<char> memory(300);
+  void* there = nullptr;
+  CHECK(cudaHostRegister(memory.data() + 100, 100, cudaHostRegisterMapped) == cudaSuccess);
+  for (const size_t first : {50, 100, 150, 199}) {
+    CAPTURE(first);
+    CHECK(cudaHostRegister(memory.data() + first, 60, cudaHostRegisterMapped) ==
+          cudaErrorHostMemoryAlreadyRegistered);
+  }
+  CHECK(cudaHostGetDevicePointer(&there, memory.data() + 199, 0) == cudaSuccess);
+  CHECK(cudaHostGetDevicePointer(&there, memory.data() + 200, 0) == cudaErrorInvalidValue);
+  CHECK(cudaHostGetDevicePointer(&there, memory.data() + 99, 0) == cudaErrorInvalidValue);
+  CHECK(cudaHostRegister(memory.data(), 100, cudaHostRegisterMapped) == cudaSuccess);
+  CHECK(cudaHostRegister(memory.data() + 200, 100, cudaHostRegisterMapped) == cudaSuccess);
+  CHECK(cudaHostUnregister(memory.data() + 150) == cudaErrorHostMemoryNotRegistered);
+  for (const size_t first : {0, 100, 200}) {
+    CHECK(cudaHostUnregister(memory.data() + first) == cudaSuccess);
+  }
+  CHECK(simt::registrations() == 0);
+  forget_last_error();
 }
 
 TEST_CASE("device events: where there is no record, the thread waits for the stream's work") {
