@@ -188,7 +188,8 @@ TEST_CASE("device failures: without memory at any point of a step, the next goes
     pair.backward();
   };
   const Outcome outcome = sweep(
-      simt::kAllocations | simt::kCreations, [&](Pair& pair) { pair.begin(large); }, step,
+      simt::kAllocations | simt::kRegistrations | simt::kCreations,
+      [&](Pair& pair) { pair.begin(large); }, step,
       [&](Pair& pair, bool ended) {
         if (!ended) step(pair);
         pair.end();
