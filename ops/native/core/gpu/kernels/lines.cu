@@ -81,6 +81,34 @@ __device__ void write_back_row(const DeviceHostRows& rows, const std::byte* row,
   copy_bytes(row + kHeader, host + kHeader, rows.row_bytes - kHeader, tile);
 }
 
+__device__ uint32_t index_of(const DeviceTransit& transit, uint32_t table, int64_t key) {
+  return static_cast<uint32_t>(mix64(static_cast<uint64_t>(key) + table) >> 32) & transit.mask;
+}
+
+__global__ void index_transit(DeviceTransit transit, uint32_t tables) {
+  const uint32_t count = transit.first[tables];
+  for (size_t i = thread_index(); i < count; i += thread_stride()) {
+    const int64_t key = reinterpret_cast<const RowHeader*>(transit.rows + i * transit.stride)->key;
+    uint32_t at = index_of(transit, find_range(transit.first, tables, i), key);
+    while (atomicCAS(&transit.index[at], 0u, static_cast<uint32_t>(i) + 1) != 0) {
+      at = (at + 1) & transit.mask;
+    }
+  }
+}
+
+// Null: the row is not in transit.
+__device__ const std::byte* find_in_transit(const DeviceTransit& transit, uint32_t table,
+                                            int64_t key) {
+  if (transit.rows == nullptr) return nullptr;
+  for (uint32_t at = index_of(transit, table, key);; at = (at + 1) & transit.mask) {
+    if (transit.index[at] == 0) return nullptr;
+    const uint32_t row = transit.index[at] - 1;
+    const std::byte* const there = transit.rows + row * transit.stride;
+    const bool same = reinterpret_cast<const RowHeader*>(there)->key == key;
+    if (same && row >= transit.first[table] && row < transit.first[table + 1]) return there;
+  }
+}
+
 // In both kernels `lanes` neighbouring lanes work on a row.
 __global__ void __launch_bounds__(kBlockThreads)
     bring_in(const DeviceHostRows* tables, uint32_t count_of_tables, DeviceIncoming in,
@@ -90,11 +118,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (size_t i = thread_index() / lanes; i < count; i += thread_stride() / lanes) {
     std::byte* const target = in.targets[i];
     if (target == nullptr) continue;
-    const DeviceHostRows rows = tables[find_range(in.first, count_of_tables, i)];
+    const uint32_t table = find_range(in.first, count_of_tables, i);
+    const DeviceHostRows rows = tables[table];
     if (in.victim_places != nullptr && in.victim_places[i] != kNoSlot) {
       write_back_row(rows, target, in.victim_places[i], tile);
     }
-    const std::byte* const source = host_row(rows, in.keys[i], in.places[i], tile);
+    const std::byte* source = find_in_transit(in.transit, table, in.keys[i]);
+    if (source == nullptr) source = host_row(rows, in.keys[i], in.places[i], tile);
     // All lanes have read the row that goes.
     __syncwarp(tile.mask);
     copy_bytes(source, target, rows.row_bytes, tile);
@@ -131,6 +161,25 @@ uint32_t lanes_of(const DeviceHostRows* rows, size_t tables) {
 }
 
 }  // namespace
+
+DeviceTransit DeviceTransit::take(DeviceArena& arena, size_t rows, size_t tables) {
+  size_t slots = 64;
+  while (slots < 2 * rows) slots *= 2;
+  DeviceTransit transit;
+  transit.first = arena.take<uint32_t>(tables + 1);
+  transit.index = arena.take<uint32_t>(slots);
+  transit.mask = static_cast<uint32_t>(slots - 1);
+  return transit;
+}
+
+void device_index_transit(const DeviceTransit& transit, size_t tables, const uint32_t* first,
+                          DeviceStream stream) {
+  upload(transit.first, first, tables + 1, stream);
+  check(cudaMemsetAsync(transit.index, 0, (size_t{transit.mask} + 1) * sizeof(uint32_t), stream),
+        "rows: index");
+  launch("rows: index", index_transit, blocks_for(first[tables]), kBlockThreads, stream, transit,
+         static_cast<uint32_t>(tables));
+}
 
 size_t device_rows_scratch(size_t tables) {
   DeviceArena arena;

@@ -20,6 +20,23 @@ struct DeviceHostRows {
   uint32_t hashed = 0;
 };
 
+// Rows outside the slots that are on their way to the host tier, of T tables, by key. Pointers: to
+// the device.
+struct DeviceTransit {
+  const std::byte* rows = nullptr;  // (B, stride) headers and lines; null: there are none
+  size_t stride = 0;                // bytes
+  uint32_t* first = nullptr;        // (T + 1) rows before those of each table; the last is B
+  uint32_t* index = nullptr;        // (mask + 1) open addressing: 0, or 1 + the number of a row
+  uint32_t mask = 0;
+
+  // Room for B rows.
+  static DeviceTransit take(DeviceArena& arena, size_t rows, size_t tables);
+};
+
+// Writes the index of rows. first: (T + 1) on the host.
+void device_index_transit(const DeviceTransit& transit, size_t tables, const uint32_t* first,
+                          DeviceStream stream);
+
 // Rows that come in, of T tables. Pointers: to the device.
 struct DeviceIncoming {
   const uint32_t* first = nullptr;      // (T + 1) rows before those of each table; the last is M
@@ -28,6 +45,8 @@ struct DeviceIncoming {
   std::byte* const* targets = nullptr;  // (M) where each must be written; null: it has no row
   // (M) places of the dirty rows that the targets have now, or kNoSlot; null: there are none.
   const uint32_t* victim_places = nullptr;
+  // Read these rows here, not in the host tier.
+  DeviceTransit transit;
 };
 
 // Rows that go out, one table after the other. Row i is at pointers[i], or at base + i * stride if

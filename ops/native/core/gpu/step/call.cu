@@ -263,6 +263,7 @@ DeviceCall::Incoming DeviceCall::make_room(const Answer& answer, Find how, Devic
     all.push_back(&tier->host_rows());
   }
   work_->new_blocks.send(all, stream_);
+  work_->transit.reserve(how == Find::kRead ? 0 : in.missing, tables);
   batch->bypass.stride = stride;
   batch->bypass.lines = take_from(batch->bypass_memory, [&](DeviceArena& arena) {
     batch->bypass_places = arena.take<uint32_t>(in.missing);
@@ -327,6 +328,8 @@ void DeviceCall::note_inserted(const Answer& answer, const Incoming& in, CacheCo
     counts[t].evicted = inserted.evicted[t];
     if (!in.watching || !tables_[t]->watching()) continue;
     const size_t first = answer.missing_first[t];
+    // A snapshot's copies are of rows that arrived. No victim is among the newest in transit.
+    if (!work_->transit.newest(tiers_)) tiers_[t]->wait_for_transit();
     tiers_[t]->before_write_back(inserted.victims + first, inserted.victim_places + first,
                                  answer.missing_first[t + 1] - first, executor_);
   }
@@ -340,8 +343,13 @@ void DeviceCall::note_inserted(const Answer& answer, const Incoming& in, CacheCo
 
 void DeviceCall::move_rows(const Incoming& in, const DeviceBatch& batch,
                            const uint32_t* victim_places) {
-  const DeviceIncoming rows{batch.probed.missing_first, batch.probed.missing_keys, in.places,
-                            in.out.targets, victim_places};
+  const DeviceTransit transit = work_->transit.use(tiers_, victim_places != nullptr, stream_);
+  const DeviceIncoming rows{batch.probed.missing_first,
+                            batch.probed.missing_keys,
+                            in.places,
+                            in.out.targets,
+                            victim_places,
+                            transit};
   device_bring_in(host_rows().data(), tables_.size(), rows, in.missing, in.scratch,
                   in.scratch_bytes, stream_);
 }
@@ -500,20 +508,20 @@ void DeviceCall::send_bypass_back(const DeviceBatch& batch) {
       fail(Code::kInternal, "table %s: rows outside the slots that no snapshot knows",
            tables_[t]->name().c_str());
     }
+    tiers_[t]->wait_for_transit();
     tiers_[t]->before_write_back(batch.watched_rows.data() + first,
                                  batch.watched_places.data() + first, count, executor_);
   }
-  const size_t bytes = device_rows_scratch(tables);
-  device_write_back(
-      host_rows().data(), tables, batch.bypass_first.data(),
+  work_->transit.send(
+      tiers_, host_rows(), batch.bypass_first,
       {nullptr, batch.bypass.lines, batch.bypass.stride, batch.bypass_places, nullptr},
-      scratch(bytes), bytes, stream_);
+      &batch.bypass_memory, stream_);
 }
 
 void DeviceCall::expire(size_t t) {
   Table& table = *tables_[t];
   tiers_[t]->end(stream_);
-  tiers_[t]->wait_for_host_rows();
+  tiers_[t]->end_transit();
   table.prepare_sweep(0, 1, table.step_in_lock());
   table.sweep(0, 1);
   table.end_sweep();

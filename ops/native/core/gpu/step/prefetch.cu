@@ -156,12 +156,18 @@ void DevicePrefetch::give_slots(const Piece& piece, const Answer& answer, size_t
   counts.evicted = answer.bypass_first[2];
   table_->note_cached(counts);
   if (watching) {
+    tier_->wait_for_transit();
     tier_->before_write_back(answer.victims, answer.victim_places, missing, Executor());
   }
+  hold_host_rows({tier_}, stream);
   const DeviceHostRows rows = tier_->host_rows().rows();
   device_bring_in(&rows, 1,
-                  {piece.probed.missing_first, piece.probed.missing_keys, piece.places, out.targets,
-                   out.victim_places},
+                  {piece.probed.missing_first,
+                   piece.probed.missing_keys,
+                   piece.places,
+                   out.targets,
+                   out.victim_places,
+                   {}},
                   missing, piece.scratch, piece.scratch_bytes, stream);
 }
 

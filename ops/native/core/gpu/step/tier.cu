@@ -132,7 +132,7 @@ GpuTier::~GpuTier() {
   ahead_.reset();
   try {
     const OnDevice here(device_);
-    used_.wait();
+    wait_for_host_rows();
     if (rank_work != nullptr) rank_work->used.wait();
     check(cudaStreamSynchronize(own_stream_.get()), "the end of a table");
   } catch (const Error&) {
@@ -163,6 +163,21 @@ void GpuTier::refuse_if_lost() const {
   fail(Code::kDataLoss,
        "table %s: rows on GPU %d were lost when a call failed: %s; continue from a checkpoint",
        table_->name().c_str(), device_, lost_);
+}
+
+void GpuTier::wait_for_host_rows() {
+  used_.wait();
+  wait_for_transit();
+}
+
+void hold_host_rows(const std::vector<GpuTier*>& tiers, DeviceStream stream) {
+  const DeviceEvent* held = nullptr;
+  for (const GpuTier* tier : tiers) {
+    if (tier->gone_ == nullptr || tier->gone_.get() == held) continue;
+    tier->gone_->hold(stream);
+    held = tier->gone_.get();
+  }
+  for (GpuTier* tier : tiers) tier->gone_ = nullptr;
 }
 
 // --- rows go out ---------------------------------------------------------------------------------
@@ -258,8 +273,11 @@ void GpuTier::settle_slots(size_t first, size_t count) {
       copy_async(leaving->headers, dirty.headers, count, stream);
       ready_.record(stream);
       ready_.wait();
+      // A snapshot's copies are of rows that arrived.
+      wait_for_transit();
       before_write_back(leaving->headers, leaving->places, *leaving->count, Executor());
     }
+    hold_host_rows({this}, stream);
     device_write_back(&rows, 1, begins, {dirty.lines, nullptr, 0, dirty.places, dirty.count},
                       rows_scratch, rows_bytes, stream);
   });
@@ -273,7 +291,7 @@ std::unique_lock<std::shared_mutex> GpuTier::lock_when_idle(DeviceStream stream,
 void GpuTier::clear() {
   const OnDevice here(device_);
   // The caller may free or replace rows.
-  used_.wait();
+  end_transit();
   host_rows_->forget();
   if (ahead_ != nullptr) ahead_->forget();
   change_slots([&] {
@@ -321,6 +339,7 @@ UpdateTotals GpuTier::take_updates() {
   const OnDevice here(device_);
   const DeviceStream stream = own_stream_.get();
   used_.hold(stream);
+  if (gone_ != nullptr) gone_->hold(stream);
   pinned_.reserve(kCounts * sizeof(uint64_t));
   auto* const counts = reinterpret_cast<uint64_t*>(pinned_.data());
   copy_async(counts, counts_, kCounts, stream);

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <utility>
 #include <vector>
 
 #include "core/base/executor.h"
@@ -44,7 +45,7 @@ class GpuTier final : public DeviceTier {
   size_t bytes() const override;
   size_t settle() override;
   void settle_ahead() override;
-  void wait_for_host_rows() override { used_.wait(); }
+  void wait_for_host_rows() override;
   void clear() override;
   void read_headers(const int64_t* keys, size_t count, RowHeader* headers) override;
   void drop(const int64_t* keys, size_t count) override;
@@ -61,6 +62,18 @@ class GpuTier final : public DeviceTier {
   const float* corrections() const { return corrections_; }        // on the device
   uint64_t* update_counts() const { return counts_; }              // (2) on the device
   HostRows& host_rows() { return *host_rows_; }
+  // Rows are on their way to the host tier on another stream until the event.
+  void note_host_rows_in_transit(std::shared_ptr<DeviceEvent> gone) { gone_ = std::move(gone); }
+  bool in_transit_by(const std::shared_ptr<DeviceEvent>& gone) const { return gone_ == gone; }
+  // Waits for them.
+  void wait_for_transit() {
+    if (gone_ != nullptr) gone_->wait();
+  }
+  // As wait_for_host_rows, before the host changes rows.
+  void end_transit() {
+    wait_for_host_rows();
+    gone_ = nullptr;
+  }
   size_t stride() const { return cache_.stride; }
   // hold: the stream's later work waits for all earlier users of the slots; without the lock, too.
   // begin: as hold, in the lock; fails with DataLoss once rows were lost. end: later users wait for
@@ -104,6 +117,7 @@ class GpuTier final : public DeviceTier {
   std::unique_ptr<DeviceRankWork> rank_work;
 
  private:
+  friend void hold_host_rows(const std::vector<GpuTier*>& tiers, DeviceStream stream);
   void refuse_if_lost() const;
   // Writes the dirty rows among slots [first, first + count) back.
   void settle_slots(size_t first, size_t count);
@@ -121,6 +135,7 @@ class GpuTier final : public DeviceTier {
   std::optional<HostRows> host_rows_;
   OwnStream own_stream_;
   DeviceEvent used_, ready_;
+  std::shared_ptr<DeviceEvent> gone_;  // null: no rows are in transit
   std::atomic<uint64_t> uses_{0};
   char lost_[256] = "";  // why rows were lost; "": none were
 
@@ -141,6 +156,10 @@ class SlotUse {
   GpuTier* tier_;
   DeviceStream stream_;
 };
+
+// The stream's later work, which uses rows of the tiers' host tiers, comes after rows in transit.
+// So does the work of later users of the slots, when this user ends.
+void hold_host_rows(const std::vector<GpuTier*>& tiers, DeviceStream stream);
 
 // The GPU tier of a table; null when it has none.
 GpuTier* gpu_tier_of(const Table& table);

@@ -9,6 +9,7 @@
 #include "core/gpu/kernels/unique.h"
 #include "core/gpu/step/call_keys.h"
 #include "core/gpu/step/host_rows.h"
+#include "core/gpu/step/transit.h"
 #include "core/table/table.h"
 
 namespace hotrow {
@@ -41,9 +42,9 @@ struct DeviceBatch : DeviceBatchKeys {
   // (B) the same in the host's memory, if a table was watched; else empty. Keys, in headers.
   std::vector<uint32_t> watched_places;
   std::vector<RowHeader> watched_rows;
-  std::vector<uint64_t> lookups;  // (T) keys that have a row
-  size_t absent = 0;              // distinct keys that have none
-  DeviceBlock bypass_memory;
+  std::vector<uint64_t> lookups;      // (T) keys that have a row
+  size_t absent = 0;                  // distinct keys that have none
+  mutable DeviceBlock bypass_memory;  // until its rows go back; see RowsInTransit
 
   size_t bytes() const { return DeviceBatchKeys::bytes() + bypass_memory.bytes(); }
   void note_epochs() {
@@ -91,6 +92,7 @@ class DeviceWorkspace {
   PinnedBlock answer, sent;
   NewHostBlocks new_blocks;
   std::vector<SoughtKey> sought;
+  RowsInTransit transit;  // of the last backward pass
   DeviceEvent ready;
   size_t expected_missing = 4096;  // this many keys are read back with their number
 

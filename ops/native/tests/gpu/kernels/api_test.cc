@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/gpu/kernels/device_code.h"
+#include "core/gpu/kernels/keys.h"
 #include "core/gpu/kernels/runtime.h"
 #include "tests/error_code.h"
 #include "tests/gpu/device_array.h"
@@ -15,11 +15,17 @@ namespace {
 // More than any device or host has.
 constexpr size_t kTooMuch = size_t{1} << 50;
 
-// Returns the value by way of a kernel.
-uint32_t copied(uint32_t value) {
-  const DeviceArray<uint32_t> to(1);
-  upload(to.data(), &value, 1, kStream);
-  return to.read()[0];
+// Launches a kernel, and returns whether it ran.
+bool launched() {
+  std::byte line{};
+  const DeviceArray<std::byte*> none(std::vector<std::byte*>{nullptr});
+  const DeviceArray<std::byte*> lines(std::vector<std::byte*>{&line});
+  const DeviceArray<uint32_t> one(std::vector<uint32_t>{1});
+  DeviceProbed before, probed;
+  before.lines = none.data();
+  probed.lines = lines.data();
+  device_drop_absent(before, one.data(), 1, probed, kStream);
+  return lines.read()[0] == nullptr;
 }
 
 }  // namespace
@@ -29,9 +35,9 @@ TEST_CASE("device memory: what is not there fails by name, and no later launch r
   PinnedBlock pinned;
   CHECK(error_code([&] { block.reserve(kTooMuch); }) == Code::kResourceExhausted);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
-  CHECK(copied(5) == 5);
+  CHECK(launched());
   CHECK(error_code([&] { pinned.reserve(kTooMuch); }) == Code::kResourceExhausted);
-  CHECK(copied(6) == 6);
+  CHECK(launched());
   block.reserve(1);
   CHECK(block.data() != nullptr);
 }
@@ -46,7 +52,7 @@ TEST_CASE("device memory: what an allocator asked CUDA for in vain, no later lau
   DeviceBlock block;
   CHECK(error_code([&] { block.reserve(1); }) == Code::kResourceExhausted);
   set_allocator(0, {});
-  CHECK(copied(7) == 7);
+  CHECK(launched());
 }
 
 #if defined(HOTROW_SIMT)
@@ -65,7 +71,7 @@ TEST_CASE("emulated CUDA: every n-th call fails and leaves its error, until it i
   }
   std::thread([] { CHECK(cudaPeekAtLastError() == cudaSuccess); }).join();
   CHECK(cudaPeekAtLastError() == cudaErrorMemoryAllocation);
-  CHECK(error_code([] { copied(1); }) == Code::kResourceExhausted);
+  CHECK(error_code([] { launched(); }) == Code::kResourceExhausted);
   CHECK(cudaGetLastError() == cudaSuccess);
   for (void* each : at) {
     if (each != nullptr) CHECK(cudaFree(each) == cudaSuccess);
@@ -87,7 +93,7 @@ TEST_CASE("emulated CUDA: registrations, streams, events, launches and waits fai
     const OwnStream stream;
     DeviceEvent event;
   };
-  const auto launches = [] { copied(1); };
+  const auto launches = [] { launched(); };
   const auto waits = [] {
     const OwnStream stream;
     DeviceEvent event;
@@ -105,7 +111,7 @@ TEST_CASE("emulated CUDA: registrations, streams, events, launches and waits fai
   CHECK(fails(simt::kRegistrations, 1, registers) == Code::kResourceExhausted);
   CHECK(fails(simt::kCreations, 0, makes) == Code::kResourceExhausted);
   CHECK(fails(simt::kCreations, 1, makes) == Code::kResourceExhausted);
-  CHECK(fails(simt::kEnqueued, 1, launches) == Code::kInternal);  // after a fill
+  CHECK(fails(simt::kEnqueued, 6, launches) == Code::kInternal);  // after fills and copies
   CHECK(fails(simt::kWaits, 0, waits) == Code::kInternal);
   registers();
   CHECK(error_code([&] { check(cudaHostUnregister(&memory), "unregister"); }) == Code::kInternal);
