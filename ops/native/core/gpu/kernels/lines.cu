@@ -60,10 +60,10 @@ __device__ void copy_bytes(const std::byte* from, std::byte* to, uint32_t bytes,
   }
 }
 
-__device__ void write_back_row(const DeviceHostRows& rows, const std::byte* row, uint32_t place,
-                               const Tile& tile) {
+// host: the row's place.
+__device__ void write_back_row(const std::byte* row, std::byte* host, uint32_t row_bytes,
+                               uint64_t* written_back, const Tile& tile) {
   const RowHeader header = *reinterpret_cast<const RowHeader*>(row);
-  std::byte* const host = host_row(rows, header.key, place, tile);
   RowHeader before = header;
   const auto* const there = reinterpret_cast<const RowHeader*>(host);
   before.clock = there->clock;
@@ -75,10 +75,14 @@ __device__ void write_back_row(const DeviceHostRows& rows, const std::byte* row,
   if (tile.lane == 0) {
     *reinterpret_cast<uint2*>(host + offsetof(RowHeader, clock)) =
         *reinterpret_cast<const uint2*>(row + offsetof(RowHeader, clock));
-    atomicAdd(reinterpret_cast<unsigned long long*>(rows.written_back), 1ull);
+    atomicAdd(reinterpret_cast<unsigned long long*>(written_back), 1ull);
   }
   constexpr uint32_t kHeader = sizeof(RowHeader);
-  copy_bytes(row + kHeader, host + kHeader, rows.row_bytes - kHeader, tile);
+  copy_bytes(row + kHeader, host + kHeader, row_bytes - kHeader, tile);
+}
+
+__device__ int64_t key_at(const std::byte* row) {
+  return reinterpret_cast<const RowHeader*>(row)->key;
 }
 
 __device__ uint32_t index_of(const DeviceTransit& transit, uint32_t table, int64_t key) {
@@ -88,7 +92,7 @@ __device__ uint32_t index_of(const DeviceTransit& transit, uint32_t table, int64
 __global__ void index_transit(DeviceTransit transit, uint32_t tables) {
   const uint32_t count = transit.first[tables];
   for (size_t i = thread_index(); i < count; i += thread_stride()) {
-    const int64_t key = reinterpret_cast<const RowHeader*>(transit.rows + i * transit.stride)->key;
+    const int64_t key = key_at(transit.rows + i * transit.stride);
     uint32_t at = index_of(transit, find_range(transit.first, tables, i), key);
     while (atomicCAS(&transit.index[at], 0u, static_cast<uint32_t>(i) + 1) != 0) {
       at = (at + 1) & transit.mask;
@@ -104,8 +108,8 @@ __device__ const std::byte* find_in_transit(const DeviceTransit& transit, uint32
     if (transit.index[at] == 0) return nullptr;
     const uint32_t row = transit.index[at] - 1;
     const std::byte* const there = transit.rows + row * transit.stride;
-    const bool same = reinterpret_cast<const RowHeader*>(there)->key == key;
-    if (same && row >= transit.first[table] && row < transit.first[table + 1]) return there;
+    if (key_at(there) == key && row >= transit.first[table] && row < transit.first[table + 1])
+      return there;
   }
 }
 
@@ -119,15 +123,17 @@ __global__ void __launch_bounds__(kBlockThreads)
     std::byte* const target = in.targets[i];
     if (target == nullptr) continue;
     const uint32_t table = find_range(in.first, count_of_tables, i);
-    const DeviceHostRows rows = tables[table];
-    if (in.victim_places != nullptr && in.victim_places[i] != kNoSlot) {
-      write_back_row(rows, target, in.victim_places[i], tile);
-    }
+    const DeviceHostRows& rows = tables[table];
     const std::byte* source = find_in_transit(in.transit, table, in.keys[i]);
     if (source == nullptr) source = host_row(rows, in.keys[i], in.places[i], tile);
+    const uint32_t row_bytes = rows.row_bytes;
+    if (in.victim_places != nullptr && in.victim_places[i] != kNoSlot) {
+      std::byte* const host = host_row(rows, key_at(target), in.victim_places[i], tile);
+      write_back_row(target, host, row_bytes, rows.written_back, tile);
+    }
     // All lanes have read the row that goes.
     __syncwarp(tile.mask);
-    copy_bytes(source, target, rows.row_bytes, tile);
+    copy_bytes(source, target, row_bytes, tile);
   }
 }
 
@@ -139,8 +145,9 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (size_t i = thread_index() / lanes; i < count; i += thread_stride() / lanes) {
     const std::byte* const row =
         out.pointers != nullptr ? out.pointers[i] : out.base + i * out.stride;
-    const DeviceHostRows rows = tables[find_range(first, count_of_tables, i)];
-    write_back_row(rows, row, out.places[i], tile);
+    const DeviceHostRows& rows = tables[find_range(first, count_of_tables, i)];
+    std::byte* const host = host_row(rows, key_at(row), out.places[i], tile);
+    write_back_row(row, host, rows.row_bytes, rows.written_back, tile);
   }
 }
 
