@@ -78,11 +78,13 @@ DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& execut
     tiers_[0]->workspace = std::make_unique<DeviceWorkspace>();
   }
   work_ = tiers_[0]->workspace.get();
-  for (GpuTier* tier : tiers_) tier->begin(stream);
+  for (const GpuTier* tier : tiers_) tier->refuse_if_lost();
+  hold_slots(tiers_, stream);
 }
 
 DeviceCall::~DeviceCall() {
-  for (GpuTier* tier : tiers_) tier->end(stream_);
+  work_->used->record_or_wait(stream_);
+  for (GpuTier* tier : tiers_) tier->end(work_->used);
 }
 
 template <typename Change>

@@ -118,8 +118,8 @@ GpuTier::GpuTier(Table& table) : table_(&table), device_(table.options().cache.g
     copy_async(corrections_, reinterpret_cast<const float*>(pinned_.data()), step.corrections_count,
                stream);
   }
-  used_.record(stream);
-  used_.wait();
+  own_use_->record(stream);
+  own_use_->wait();
   host_rows_.emplace(table, counts_ + kCounts - 1);
   if (table.sharding().ranks != nullptr) {
     rank_work = std::make_unique<DeviceRankWork>();
@@ -166,17 +166,34 @@ void GpuTier::refuse_if_lost() const {
 }
 
 void GpuTier::wait_for_host_rows() {
-  used_.wait();
+  last_use()->wait();
   wait_for_transit();
 }
 
-void hold_host_rows(const std::vector<GpuTier*>& tiers, DeviceStream stream) {
+namespace {
+
+// Of each tier, (T), or null. Those of the calls of one layer are the same.
+void hold_each(const std::vector<std::shared_ptr<DeviceEvent>>& events, DeviceStream stream) {
   const DeviceEvent* held = nullptr;
-  for (const GpuTier* tier : tiers) {
-    if (tier->gone_ == nullptr || tier->gone_.get() == held) continue;
-    tier->gone_->hold(stream);
-    held = tier->gone_.get();
+  for (const auto& event : events) {
+    if (event == nullptr || event.get() == held) continue;
+    event->hold(stream);
+    held = event.get();
   }
+}
+
+}  // namespace
+
+void hold_slots(const std::vector<GpuTier*>& tiers, DeviceStream stream) {
+  std::vector<std::shared_ptr<DeviceEvent>> uses;
+  for (const GpuTier* tier : tiers) uses.push_back(tier->last_use());
+  hold_each(uses, stream);
+}
+
+void hold_host_rows(const std::vector<GpuTier*>& tiers, DeviceStream stream) {
+  std::vector<std::shared_ptr<DeviceEvent>> all;
+  for (const GpuTier* tier : tiers) all.push_back(tier->gone_);
+  hold_each(all, stream);
   for (GpuTier* tier : tiers) tier->gone_ = nullptr;
 }
 
@@ -211,7 +228,7 @@ void GpuTier::before_write_back(const RowHeader* rows, const uint32_t* places, s
 size_t GpuTier::take_written_back() {
   const DeviceStream stream = own_stream_.get();
   uint64_t* const counted = counts_ + kCounts - 1;
-  used_.hold(stream);
+  hold(stream);
   pinned_.reserve(sizeof(uint64_t));
   auto* const count = reinterpret_cast<uint64_t*>(pinned_.data());
   copy_async(count, counted, 1, stream);
@@ -219,7 +236,7 @@ size_t GpuTier::take_written_back() {
   ready_.wait();
   // The last that can fail: until then the next call finds the count.
   upload(counted, kZeros, 1, stream);
-  used_.record_or_wait(stream);
+  end(stream);
   return *count;
 }
 
@@ -296,7 +313,7 @@ void GpuTier::clear() {
   if (ahead_ != nullptr) ahead_->forget();
   change_slots([&] {
     device_cache_clear(cache_, own_stream_.get());
-    used_.record(own_stream_.get());
+    record_use(own_stream_.get());
   });
   lost_[0] = '\0';
 }
@@ -330,15 +347,15 @@ void GpuTier::drop(const int64_t* keys, size_t count) {
   change_slots([&] {
     device_cache_drop(cache_, device, count, stream);
     if (ahead_ != nullptr) ahead_->leave_out_free(stream);
-    used_.record(stream);
-    used_.wait();
+    record_use(stream);
+    own_use_->wait();
   });
 }
 
 UpdateTotals GpuTier::take_updates() {
   const OnDevice here(device_);
   const DeviceStream stream = own_stream_.get();
-  used_.hold(stream);
+  hold(stream);
   if (gone_ != nullptr) gone_->hold(stream);
   pinned_.reserve(kCounts * sizeof(uint64_t));
   auto* const counts = reinterpret_cast<uint64_t*>(pinned_.data());
@@ -347,7 +364,7 @@ UpdateTotals GpuTier::take_updates() {
   ready_.wait();
   // The last that can fail: until then the next call finds the counts.
   upload(counts_, kZeros, kCounts, stream);
-  used_.record_or_wait(stream);
+  end(stream);
   return {counts[0], counts[1], counts[2]};
 }
 

@@ -78,14 +78,27 @@ class GpuTier final : public DeviceTier {
   // hold: the stream's later work waits for all earlier users of the slots; without the lock, too.
   // begin: as hold, in the lock; fails with DataLoss once rows were lost. end: later users wait for
   // the stream; it never fails.
-  void hold(DeviceStream stream) { used_.hold(stream); }
+  void hold(DeviceStream stream) { last_use()->hold(stream); }
   void begin(DeviceStream stream) {
     refuse_if_lost();
     hold(stream);
   }
+  void refuse_if_lost() const;
   void end(DeviceStream stream) noexcept {
-    used_.record_or_wait(stream);
+    own_use_->record_or_wait(stream);
+    note_use(own_use_);
     ++uses_;
+  }
+  // The same for a call with several tiers, which has one event for all of them. It was recorded on
+  // a stream that came after all earlier records of it.
+  void end(const std::shared_ptr<DeviceEvent>& use) noexcept {
+    note_use(use);
+    ++uses_;
+  }
+  // The event of the last use; without the lock, too.
+  std::shared_ptr<DeviceEvent> last_use() const {
+    std::lock_guard lock(use_mutex_);
+    return use_;
   }
   // Runs change(), which leaves slots that are wrong if it fails. Then the rows are lost.
   template <typename Change>
@@ -118,7 +131,15 @@ class GpuTier final : public DeviceTier {
 
  private:
   friend void hold_host_rows(const std::vector<GpuTier*>& tiers, DeviceStream stream);
-  void refuse_if_lost() const;
+  void note_use(const std::shared_ptr<DeviceEvent>& use) noexcept {
+    std::lock_guard lock(use_mutex_);
+    use_ = use;
+  }
+  // As end, and fails.
+  void record_use(DeviceStream stream) {
+    own_use_->record(stream);
+    note_use(own_use_);
+  }
   // Writes the dirty rows among slots [first, first + count) back.
   void settle_slots(size_t first, size_t count);
   // Waits for the rows on their way, and returns how many were out of date.
@@ -134,7 +155,10 @@ class GpuTier final : public DeviceTier {
   uint64_t* counts_ = nullptr;  // (3): updates, those left out, rows written back
   std::optional<HostRows> host_rows_;
   OwnStream own_stream_;
-  DeviceEvent used_, ready_;
+  DeviceEvent ready_;
+  const std::shared_ptr<DeviceEvent> own_use_ = std::make_shared<DeviceEvent>();
+  mutable std::mutex use_mutex_;  // of use_
+  std::shared_ptr<DeviceEvent> use_ = own_use_;
   std::shared_ptr<DeviceEvent> gone_;  // null: no rows are in transit
   std::atomic<uint64_t> uses_{0};
   char lost_[256] = "";  // why rows were lost; "": none were
@@ -157,6 +181,8 @@ class SlotUse {
   DeviceStream stream_;
 };
 
+// As GpuTier::hold, of all tiers.
+void hold_slots(const std::vector<GpuTier*>& tiers, DeviceStream stream);
 // The stream's later work, which uses rows of the tiers' host tiers, comes after rows in transit.
 // So does the work of later users of the slots, when this user ends.
 void hold_host_rows(const std::vector<GpuTier*>& tiers, DeviceStream stream);
@@ -178,7 +204,7 @@ auto lock_when_idle(const std::vector<GpuTier*>& tiers, DeviceStream stream, Dev
   };
   for (int waits = 0;; ++waits) {
     const uint64_t used = uses();
-    for (GpuTier* tier : tiers) tier->hold(stream);
+    hold_slots(tiers, stream);
     idle->record(stream);
     idle->wait();
     auto held = lock();

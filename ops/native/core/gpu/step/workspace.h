@@ -2,6 +2,7 @@
 // largest batch; a step of a batch that is no larger allocates none.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "core/gpu/kernels/cache.h"
@@ -94,6 +95,9 @@ class DeviceWorkspace {
   std::vector<SoughtKey> sought;
   RowsInTransit transit;  // of the last backward pass
   DeviceEvent ready;
+  // The last call. Each uses the slots of the table that has this, so it comes after the one
+  // before.
+  const std::shared_ptr<DeviceEvent> used = std::make_shared<DeviceEvent>();
   size_t expected_missing = 4096;  // this many keys are read back with their number
 
   size_t bytes() const {
