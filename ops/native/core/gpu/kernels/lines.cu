@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
 #include "core/gpu/kernels/cache.h"
 #include "core/gpu/kernels/device_code.h"
@@ -151,14 +153,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-struct RowsScratch {
-  RowsScratch(DeviceArena& arena, size_t tables) {
-    rows = arena.take<DeviceHostRows>(tables);
-    first = arena.take<uint32_t>(tables + 1);
-  }
-  DeviceHostRows* rows;
-  uint32_t* first;
-};
+// Tables, and rows before each: sent together.
+size_t described_bytes(size_t tables) {
+  return tables * sizeof(DeviceHostRows) + (tables + 1) * sizeof(uint32_t);
+}
 
 // For the longest row.
 uint32_t lanes_of(const DeviceHostRows* rows, size_t tables) {
@@ -190,7 +188,7 @@ void device_index_transit(const DeviceTransit& transit, size_t tables, const uin
 
 size_t device_rows_scratch(size_t tables) {
   DeviceArena arena;
-  const RowsScratch scratch(arena, tables);
+  arena.take<std::byte>(described_bytes(tables));
   return arena.used();
 }
 
@@ -198,10 +196,10 @@ void device_bring_in(const DeviceHostRows* rows, size_t tables, const DeviceInco
                      size_t most, void* scratch, size_t bytes, DeviceStream stream) {
   if (most == 0) return;
   DeviceArena arena(scratch, bytes);
-  const RowsScratch s(arena, tables);
-  upload(s.rows, rows, tables, stream);
+  auto* const there = arena.take<DeviceHostRows>(tables);
+  upload(there, rows, tables, stream);
   const uint32_t lanes = lanes_of(rows, tables);
-  launch("rows: bring in", bring_in, blocks_for(most * lanes), kBlockThreads, stream, s.rows,
+  launch("rows: bring in", bring_in, blocks_for(most * lanes), kBlockThreads, stream, there,
          static_cast<uint32_t>(tables), in, lanes);
 }
 
@@ -211,12 +209,17 @@ void device_write_back(const DeviceHostRows* rows, size_t tables, const uint32_t
   const size_t most = first[tables];
   if (most == 0) return;
   DeviceArena arena(scratch, bytes);
-  const RowsScratch s(arena, tables);
-  upload(s.rows, rows, tables, stream);
-  upload(s.first, first, tables + 1, stream);
+  std::vector<std::byte> described(described_bytes(tables));
+  const size_t rows_bytes = tables * sizeof(DeviceHostRows);
+  std::memcpy(described.data(), rows, rows_bytes);
+  std::memcpy(described.data() + rows_bytes, first, described.size() - rows_bytes);
+  auto* const there = arena.take<std::byte>(described.size());
+  upload_bytes(there, described.data(), described.size(), stream);
   const uint32_t lanes = lanes_of(rows, tables);
-  launch("rows: write back", write_back, blocks_for(most * lanes), kBlockThreads, stream, s.rows,
-         s.first, static_cast<uint32_t>(tables), out, lanes);
+  launch("rows: write back", write_back, blocks_for(most * lanes), kBlockThreads, stream,
+         reinterpret_cast<const DeviceHostRows*>(there),
+         reinterpret_cast<const uint32_t*>(there + rows_bytes), static_cast<uint32_t>(tables), out,
+         lanes);
 }
 
 }  // namespace hotrow

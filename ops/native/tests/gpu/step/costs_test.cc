@@ -32,11 +32,11 @@ Costs costs_of(const Tables& tables, const std::vector<Input>& inputs, const Str
   DeviceSide side(tables, inputs, Executor(), stream);
   // Bytes of rows are counted when the device moves them.
   const auto of = [&](auto&& call) {
-    stream.wait();
+    must(cudaDeviceSynchronize());
     const simt::Counts before = simt::counts();
     call();
     simt::Counts costs = simt::counts() - before;
-    stream.wait();
+    must(cudaDeviceSynchronize());
     costs.bus_bytes = (simt::counts() - before).bus_bytes;
     return costs;
   };
@@ -86,6 +86,29 @@ TEST_CASE("device costs: of a step whose rows are cached, and of one whose rows 
     const Costs missing = costs_of(tables, second, stream);
     check(missing.forward, expected.missing);
     check(missing.backward, backward);
+  }
+}
+
+TEST_CASE("device costs: of a step whose rows are outside the slots") {
+  // The rows that the step before sends back are taken on the device: over the bus go its own.
+  struct Expected {
+    size_t tables;
+    simt::Counts forward, backward;
+  };
+  for (const Expected& expected :
+       {Expected{1, {28, 7, 7908, 5, 3, 3, 0}, {14, 0, 0, 3, 3, 0, 37440}},
+        Expected{8, {28, 7, 63124, 5, 3, 3, 0}, {14, 0, 0, 3, 3, 0, 299520}}}) {
+    CAPTURE(expected.tables);
+    Kind kind;
+    kind.width = 8;
+    kind.cache_rows = 32;
+    Tables tables(std::vector<Kind>(expected.tables, kind), true);
+    const Stream stream;
+    const std::vector<Input> inputs = plain_inputs(expected.tables, kind.width, 0);
+    for (int i = 0; i < 4; ++i) costs_of(tables, inputs, stream);
+    const Costs costs = costs_of(tables, inputs, stream);
+    check(costs.forward, expected.forward);
+    check(costs.backward, expected.backward);
   }
 }
 
