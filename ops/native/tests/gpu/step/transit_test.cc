@@ -4,8 +4,12 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <functional>
+#include <future>
+#include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "core/gpu/step/tier.h"
@@ -75,20 +79,40 @@ struct Sides {
   std::optional<Tables> plain, tiered;
 };
 
+#if defined(HOTROW_SIMT)
+const RowsInTransit& transit_of(const Sides& sides) {
+  return gpu_tier_of(*sides.tiered->all[0])->workspace->transit;
+}
+
+// Rows in transit stand still until act, in a thread of its own, waits for them, or ends. Returns
+// whether it waits.
+bool waits_for_transit(const Sides& sides, const std::function<void()>& act) {
+  std::optional<simt::HeldStream> held(transit_of(sides).stream());
+  auto done = std::async(std::launch::async, act);
+  while (simt::blocked_threads() == 0 &&
+         done.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    std::this_thread::yield();
+  }
+  const bool waits = simt::blocked_threads() > 0;
+  held.reset();
+  done.get();
+  return waits;
+}
+#endif
+
 }  // namespace
 
 #if defined(HOTROW_SIMT)
 TEST_CASE("device transit: rows come in while those of the step before go out") {
   Sides sides;
   sides.train(range(100, 200));
-  const RowsInTransit& transit = gpu_tier_of(*sides.tiered->all[0])->workspace->transit;
   const std::vector<Input> in = sides.inputs(range(0, 250));
   HostSide host(*sides.plain, in, Executor());
   DeviceSide device(*sides.tiered, in, Executor(), sides.stream);
   const int64_t host_ticket = host.forward(true);
   int64_t ticket = 0;
   {
-    const simt::HeldStream held(transit.stream());
+    const simt::HeldStream held(transit_of(sides).stream());
     ticket = device.forward(true);
     // Some of the rows are in transit, and others are in the host tier.
     CHECK(same_bits(host.outputs(), device.outputs()));
@@ -96,6 +120,37 @@ TEST_CASE("device transit: rows come in while those of the step before go out") 
   host.backward(now(host_ticket));
   device.backward(now(ticket));
   sides.check();
+}
+
+TEST_CASE("device transit: a window reads no row that is on its way") {
+  Sides sides;
+  sides.train(range(100, 200));
+  CHECK(waits_for_transit(sides, [&] {
+    for (Table* table : sides.tiered->all) ahead_and_wait(*table, range(150, 100));
+    sides.evaluate(range(100, 200));
+  }));
+  sides.check();
+}
+
+TEST_CASE("device transit: rows are settled, counted and removed after older ones arrived") {
+  const auto few = range(40, 12);
+  const std::vector<std::function<void(Sides&)>> acts = {
+      [](Sides& s) { (void)exported(*s.tiered->all[0], 100); },
+      [](Sides& s) { (void)s.tiered->all[0]->open_snapshot(false)->close(false); },
+      [](Sides& s) { (void)s.tiered->all[0]->statistics(); },
+      [&](Sides& s) { s.both([&](Table& t) { t.remove_rows(few.data(), few.size()); }); },
+  };
+  for (size_t i = 0; i < acts.size(); ++i) {
+    CAPTURE(i);
+    Sides sides(kind_of(32, CachePolicy::kLru));
+    sides.train(range(0, 100));
+    CHECK(waits_for_transit(sides, [&] {
+      // They come into slots from the rows in transit, and are newer then.
+      sides.train(few);
+      acts[i](sides);
+    }));
+    sides.check();
+  }
 }
 #endif
 
