@@ -132,6 +132,15 @@ TEST_CASE("device transit: a window reads no row that is on its way") {
   sides.check();
 }
 
+TEST_CASE("device transit: memory of rows on their way is not used again before they arrived") {
+  Sides sides;
+  CHECK(waits_for_transit(sides, [&] {
+    sides.train(range(50, 250));
+    sides.train(range(0, 250));
+  }));
+  sides.check();
+}
+
 TEST_CASE("device transit: rows are settled, counted and removed after older ones arrived") {
   const auto few = range(40, 12);
   const std::vector<std::function<void(Sides&)>> acts = {
