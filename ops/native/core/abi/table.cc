@@ -322,8 +322,7 @@ int hr_table_read(const hr_table* table, const int64_t* keys, size_t count, cons
                   uint8_t* found) {
   return guarded([&] {
     const hotrow::Table& from = *table->table;
-    from.settle();
-    const std::shared_lock lock(from.mutex());
+    const auto lock = from.lock_settled();
     for (size_t i = 0; i < count; ++i) {
       const uint64_t hash = hotrow::mix64(static_cast<uint64_t>(keys[i]));
       const hotrow::Partition& partition = from.partition(from.partition_number(keys[i], hash));

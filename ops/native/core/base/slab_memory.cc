@@ -23,6 +23,12 @@ void SlabMemory::map(size_t bytes) {
   // A slab grows with the table, so that small tables stay small.
   const size_t size = std::max(std::clamp(taken_, kLeastSlab, kLargest), bytes);
   slabs_.emplace_back(size, "embedding rows");
+  try {
+    if (listener_ != nullptr) listener_->add_slab(slabs_.back().data(), slabs_.back().bytes());
+  } catch (...) {
+    slabs_.pop_back();
+    throw;
+  }
   next_ = slabs_.back().data();
   left_ = slabs_.back().bytes();
 }
@@ -43,8 +49,31 @@ size_t SlabMemory::bytes() const {
   return taken_;
 }
 
+void SlabMemory::remove_from_listener(size_t count) noexcept {
+  if (listener_ == nullptr) return;
+  for (size_t i = 0; i < count; ++i) listener_->remove_slab(slabs_[i].data());
+}
+
+void SlabMemory::set_listener(SlabListener* listener) {
+  std::lock_guard lock(mutex_);
+  remove_from_listener(slabs_.size());
+  listener_ = listener;
+  if (listener == nullptr) return;
+  size_t added = 0;
+  try {
+    for (; added < slabs_.size(); ++added) {
+      listener->add_slab(slabs_[added].data(), slabs_[added].bytes());
+    }
+  } catch (...) {
+    remove_from_listener(added);
+    listener_ = nullptr;
+    throw;
+  }
+}
+
 void SlabMemory::clear() {
   std::lock_guard lock(mutex_);
+  remove_from_listener(slabs_.size());
   slabs_.clear();
   next_ = nullptr;
   left_ = taken_ = 0;

@@ -21,6 +21,12 @@ struct RowHeader {
 };
 static_assert(sizeof(RowHeader) == 16);
 
+// Whether a row that had the header `before` may have been updated since. An update changes clock or
+// count, unless the count is saturated.
+HOTROW_HD inline bool is_updated(const RowHeader& before, const RowHeader& after) {
+  return before.clock != after.clock || before.count != after.count || after.count == UINT32_MAX;
+}
+
 // The parts of a line:
 //   [weights: D of `weights` | vectors x D of `state` | pad to 4 bytes | scalars x float32]
 struct LineLayout {

@@ -14,10 +14,10 @@ namespace hotrow {
 
 class Table;
 
-// Updates of rows that steps on the device counted: all, and those left out because the row would
-// not have been finite.
+// What steps on the device counted: updates of rows, those left out because the row would not have
+// been finite, and rows that were brought up to date in the host tier.
 struct UpdateTotals {
-  uint64_t updates = 0, nonfinite = 0;
+  uint64_t updates = 0, nonfinite = 0, written_back = 0;
 };
 
 // A row in a slot is newer than the host tier's; so is a row on its way from the device. The caller
@@ -32,6 +32,9 @@ class DeviceTier {
   // Brings the host tier up to date; rows stay in their slots, clean. Returns how many were out of
   // date.
   virtual size_t settle() = 0;
+  // Waits until no work of the device writes rows of the host tier. In the lock, which others may
+  // share.
+  virtual void wait_for_host_rows() {}
   // Does most of the work of a settle that follows, a piece of it at a time in the table's lock:
   // steps go on between the pieces. The caller does not hold the lock.
   virtual void settle_ahead() {}
@@ -44,7 +47,7 @@ class DeviceTier {
   // Frees the slots of keys, (count), whose rows are removed. Each key has a slot.
   virtual void drop(const int64_t* keys, size_t count) = 0;
 
-  // Returns the updates that were counted on the device since the last call.
+  // Returns what was counted on the device since the last call, or the last settle.
   virtual UpdateTotals take_updates() { return {}; }
 
   // As Prefetch::add and wait. The caller does not hold the table's lock.

@@ -35,31 +35,41 @@ __attribute__((always_inline)) inline void in_blocks(size_t count, First&& first
   }
 }
 
-// Calls visit(u, partition) for the keys numbered which[0 .. count), in this order. By then, all
-// memory that a search for the key in the host tier reads is being fetched.
+// Calls visit(i, partition) for each i < count, in this order. By then, all memory that a search
+// for the hash hash_of(i) in partition_of(i) reads is being fetched.
+template <typename PartitionOf, typename HashOf, typename Visit>
+__attribute__((always_inline)) inline void search_partitions(size_t count,
+                                                             PartitionOf&& partition_of,
+                                                             HashOf&& hash_of, Visit&& visit) {
+  in_blocks(
+      count,
+      [&](size_t i) __attribute__((always_inline)) {
+        partition_of(i).index().each_near(
+            hash_of(i), [](const void* bucket) __attribute__((always_inline)) { fetch(bucket); });
+      },
+      [&](size_t i) __attribute__((always_inline)) {
+        const Partition& partition = partition_of(i);
+        partition.index().each_likely(
+            hash_of(i),
+            [&](uint32_t place) __attribute__((always_inline)) { fetch(partition.at(place)); });
+      },
+      [&](size_t i) { visit(i, partition_of(i)); });
+}
+
+// Calls visit(u, partition) for the keys numbered which[0 .. count), in this order, as above.
 template <typename Visit>
 __attribute__((always_inline)) inline void search_host(Table& table, const int64_t* keys,
                                                        const uint64_t* hashes,
                                                        const uint32_t* which, size_t count,
                                                        Visit&& visit) {
-  const auto partition_of = [&](size_t u) __attribute__((always_inline)) -> Partition& {
-    return table.partition(table.partition_number(keys[u], hashes[u]));
-  };
-  in_blocks(
+  search_partitions(
       count,
-      [&](size_t i) __attribute__((always_inline)) {
+      [&](size_t i) __attribute__((always_inline)) -> Partition& {
         const size_t u = which[i];
-        partition_of(u).index().each_near(
-            hashes[u], [](const void* bucket) __attribute__((always_inline)) { fetch(bucket); });
+        return table.partition(table.partition_number(keys[u], hashes[u]));
       },
-      [&](size_t i) __attribute__((always_inline)) {
-        const size_t u = which[i];
-        const Partition& partition = partition_of(u);
-        partition.index().each_likely(
-            hashes[u],
-            [&](uint32_t place) __attribute__((always_inline)) { fetch(partition.at(place)); });
-      },
-      [&](size_t i) { visit(size_t{which[i]}, partition_of(which[i])); });
+      [&](size_t i) __attribute__((always_inline)) { return hashes[which[i]]; },
+      [&](size_t i, Partition& partition) { visit(size_t{which[i]}, partition); });
 }
 
 }  // namespace hotrow

@@ -186,15 +186,11 @@ bool Partition::write_back(uint32_t place, const std::byte* row) {
     std::memcpy(at(place), row, bytes);
     return true;
   }
-  // An update changes clock or count, unless the count is saturated.
   RowHeader newer;
   std::memcpy(&newer, row, sizeof(newer));
   const uint32_t number = static_cast<uint32_t>(number_);
   RowHeader& host = header(place);
-  if (newer.clock == host.clock && newer.count == host.count && newer.count != UINT32_MAX &&
-      shape_->log->has(number, place)) {
-    return false;
-  }
+  if (!is_updated(host, newer) && shape_->log->has(number, place)) return false;
   before_write(place);
   shape_->log->write(number, place, row + sizeof(RowHeader));
   host = newer;

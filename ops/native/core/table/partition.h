@@ -14,6 +14,7 @@
 #include "core/table/admission.h"
 #include "core/table/bypass_rows.h"
 #include "core/table/copied_rows.h"
+#include "core/table/row_place.h"
 #include "core/table/table_options.h"
 #include "core/table/tombstones.h"
 
@@ -23,24 +24,10 @@ namespace hotrow {
 struct RowShape {
   explicit RowShape(const TableOptions& options);
 
-  // Rows lie in blocks: 64 of 2^first_shift rows, then 64 of twice as many, and so on.
-  // So at most a 64th of the rows' memory is empty, and the list of blocks, which every
-  // lookup reads, stays in the first cache however large the table is.
-  struct Spot {
-    size_t block;
-    size_t row;  // in the block
-  };
-  Spot spot_of(uint32_t place) const {
-    const size_t r = place + (size_t{1} << (first_shift + kBlockBits));
-    const unsigned shift = 63 - kBlockBits - static_cast<unsigned>(__builtin_clzll(r));
-    const size_t size = shift - first_shift;
-    return {(size << kBlockBits) + (r >> shift) - (size_t{1} << kBlockBits),
-            r & ((size_t{1} << shift) - 1)};
-  }
+  RowSpot spot_of(uint32_t place) const { return hotrow::spot_of(place, first_shift); }
   size_t block_rows(size_t block) const {
-    return size_t{1} << (first_shift + (block >> kBlockBits));
+    return size_t{1} << (first_shift + (block >> RowSpot::kBlockBits));
   }
-  static constexpr unsigned kBlockBits = 6;
 
   TableOptions options;
   LineLayout layout;
@@ -94,7 +81,7 @@ class Partition {
   const KeyIndex& index() const { return index_; }
   // A row's header; its line follows unless lines are on disk.
   std::byte* at(uint32_t place) const {
-    const RowShape::Spot spot = shape_->spot_of(place);
+    const RowSpot spot = shape_->spot_of(place);
     return blocks_[spot.block] + spot.row * shape_->host_stride;
   }
   RowHeader& header(uint32_t place) const { return *reinterpret_cast<RowHeader*>(at(place)); }
@@ -138,6 +125,13 @@ class Partition {
     if (watching_) note_write(place);
   }
   bool watching() const { return watching_; }
+  // The same before a GPU writes a row back, which it does unless the row is up to date. newer: its
+  // header there.
+  void before_write_back(uint32_t place, const RowHeader& newer) {
+    if (is_updated(header(place), newer)) before_write(place);
+  }
+  // Where rows lie; see RowSpot. Blocks are only added, until `clear`.
+  const std::vector<std::byte*>& blocks() const { return blocks_; }
   // Brings a row up to date from its slot in the device tier. row: header and line. Returns whether
   // the row was out of date.
   bool write_back(uint32_t place, const std::byte* row);

@@ -172,8 +172,7 @@ void Table::check_no_snapshot(const char* what) const {
 
 size_t Table::export_rows(uint64_t cursor, size_t count, const RowArrays& out,
                           uint64_t* next) const {
-  settle();
-  std::shared_lock lock(mutex_);
+  const auto lock = lock_settled();
   size_t number = cursor >> 32;
   if (number >= partitions_.size()) {
     fail(Code::kOutOfRange, "cursor %llu is not one that export_rows gave",
@@ -251,8 +250,7 @@ size_t Table::remove_in_lock(const int64_t* keys, size_t count, bool bury) {
 }
 
 void Table::digest(bool weights_only, uint64_t digest[2]) const {
-  settle();
-  std::shared_lock lock(mutex_);
+  const auto lock = lock_settled();
   digest[0] = digest[1] = 0;
   for (const Partition& partition : partitions_) partition.add_digest(weights_only, digest);
 }

@@ -40,8 +40,8 @@ class LayerSession {
 // of the hashed key. Only the history of keys determines where rows lie.
 class Table {
  public:
-  static constexpr size_t kPartitions = 32;  // of a shard
-  static constexpr unsigned kPartitionBits = 5;
+  static constexpr unsigned kPartitionBits = hotrow::kPartitionBits;
+  static constexpr size_t kPartitions = size_t{1} << kPartitionBits;  // of a shard
 
   // sharding: with ranks this is one rank's part of a table, and `options` describe the part.
   Table(std::string name, const TableOptions& options, int32_t shards, bool hashed,
@@ -139,11 +139,7 @@ class Table {
   // --- for the steps (table/training.h) ----------------------------------------------------------
   std::shared_mutex& mutex() const { return mutex_; }
   size_t partition_number(int64_t key, uint64_t hash) const {
-    const size_t part = hash >> (64 - kPartitionBits);
-    if (shards_ == 1) return part;
-    return static_cast<size_t>(owner_of(key, static_cast<int32_t>(shards_), hashed_)) *
-               kPartitions +
-           part;
+    return partition_number_of(key, hash, static_cast<int32_t>(shards_), hashed_);
   }
   Partition& partition(size_t number) { return partitions_[number]; }
   const Partition& partition(size_t number) const { return partitions_[number]; }
@@ -158,6 +154,8 @@ class Table {
   }
   // Brings the host tier up to date; rows stay in the device tier, clean.
   void settle() const;
+  // The same, and returns a lock with which the rows of the host tier can be read.
+  std::shared_lock<std::shared_mutex> lock_settled() const;
   // For DeviceTier::settle_ahead, in the lock: whether slots may be dirty; and rows of them that
   // were written back, of which `behind` were out of date in the host tier.
   bool unsettled() const { return unsettled_; }
@@ -198,6 +196,10 @@ class Table {
   void keep_changes() noexcept;
   void undo_changes() noexcept;
   size_t memory_in_lock() const { return memory_.bytes(); }
+  // Of the rows and their index.
+  SlabMemory& row_memory() { return memory_; }
+  // Whether snapshots need to know which rows are written; see Partition::before_write.
+  bool watching() const { return partitions_[0].watching(); }
   bool snapshot_open() const { return snapshot_ != nullptr; }
   // When the disk of the rows is full, ends an open snapshot that keeps old versions of rows there.
   // False: nothing ended. The caller does not hold the table's lock.

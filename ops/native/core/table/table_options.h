@@ -32,8 +32,8 @@ struct CacheOptions {
   CachePolicy policy = CachePolicy::kLfu;
   CacheDevice device = CacheDevice::kRam;  // kGpu: steps are those of gpu/step/layer.h
   int gpu = 0;                             // kGpu: its CUDA device number
-  size_t staging_bytes = size_t{8} << 20;  // kGpu: bytes of rows that cross the bus together
-  size_t settle_threads = 0;  // kGpu: that write all rows back; 0: by their bytes and the machine
+  // kGpu: bytes of rows that prefetching and settle_ahead move while they hold the table's lock.
+  size_t piece_bytes = size_t{8} << 20;
 };
 
 struct TableOptions {

@@ -17,6 +17,14 @@ void Table::settle() const {
   const_cast<Table*>(this)->settle_in_lock();
 }
 
+std::shared_lock<std::shared_mutex> Table::lock_settled() const {
+  settle();
+  std::shared_lock lock(mutex_);
+  // A step may have begun between the two.
+  tier_->wait_for_host_rows();
+  return lock;
+}
+
 void Table::settle_in_lock() {
   if (!unsettled_) return;
   note_settled(tier_->settle());
@@ -38,6 +46,7 @@ void Table::take_updates() const {
 void Table::take_updates_in_lock() {
   const UpdateTotals counted = tier_->take_updates();
   add_updates(counted.updates, counted.nonfinite);
+  cache_counts_.written_back += counted.written_back;
 }
 
 void Table::empty_cache() {

@@ -171,6 +171,8 @@ class LayerInMemory {
       : call_(call),
         executor_(executor_for(call)),
         locks_(in_memory(call.tables, reads_only), !reads_only) {
+    // A step may have begun after the tables were settled.
+    for (const Table* table : call.tables) table->tier().wait_for_host_rows();
     if (!reads_only) changes_.emplace(call.tables);
   }
 

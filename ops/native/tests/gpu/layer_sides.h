@@ -38,7 +38,7 @@ struct Kind {
   RowType type = RowType::kFloat32;
   bool expiry = false, admission = false;
   int32_t shards = 1;
-  size_t staging_bytes = 3000;  // several rounds a batch
+  size_t piece_bytes = 3000;  // several pieces a window
   int64_t vocabulary_size = -1;
   float clip_row_norm = 0.0f, l2 = 0.0f;
 };
@@ -69,7 +69,7 @@ inline TableOptions options_of(const Kind& kind, bool on_device) {
     options.cache.rows = kind.cache_rows;
     options.cache.policy = kind.policy;
     options.cache.device = CacheDevice::kGpu;
-    options.cache.staging_bytes = kind.staging_bytes;
+    options.cache.piece_bytes = kind.piece_bytes;
   }
   return options;
 }

@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <random>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -64,8 +64,8 @@ class Device {
   std::mutex mutex;  // of all below, of streams and of events
   std::vector<cudaStream_t> streams;
   size_t allocations = 0, device_allocations = 0;
-  std::map<void*, size_t> blocks;  // their bytes
-  std::set<const void*> registered;
+  std::map<void*, size_t> blocks;                 // their bytes
+  std::map<const std::byte*, size_t> registered;  // their bytes
   simt::Counts counts;
   // Calls that a test makes fail.
   unsigned failing = 0;
@@ -138,6 +138,14 @@ class Device {
       }
     }
     blocks.erase(block);
+  }
+  // Whether the piece lies in registered memory; in the mutex.
+  bool is_registered(const void* at, size_t bytes) const {
+    const auto* const first = static_cast<const std::byte*>(at);
+    const auto next = registered.upper_bound(first);
+    if (next == registered.begin()) return false;
+    const auto& [begin, size] = *std::prev(next);
+    return first + bytes <= begin + size;
   }
   size_t blocked() {
     std::lock_guard lock(mutex);
@@ -273,6 +281,15 @@ size_t blocked_threads() { return device().blocked(); }
 HeldStream::HeldStream(cudaStream_t stream) : stream_(stream) { device().set_held(stream, true); }
 HeldStream::~HeldStream() { device().set_held(stream_, false); }
 size_t allocations() { return device().allocations; }
+void use_host_memory(const void* at, size_t bytes) {
+  std::lock_guard lock(device().mutex);
+  if (!device().is_registered(at, bytes)) die("a kernel uses host memory that is not registered");
+  device().counts.bus_bytes += bytes;
+}
+size_t registrations() {
+  std::lock_guard lock(device().mutex);
+  return device().registered.size();
+}
 Counts counts() {
   std::lock_guard lock(device().mutex);
   return device().counts;
@@ -286,6 +303,8 @@ const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
     case cudaSuccess:
       return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
     case cudaErrorMemoryAllocation:
       return "out of memory";
     case cudaErrorHostMemoryAlreadyRegistered:
@@ -323,16 +342,30 @@ cudaError_t cudaFree(void* at) { return give_back(at); }
 cudaError_t cudaMallocHost(void** at, size_t bytes) { return take(at, bytes); }
 cudaError_t cudaFreeHost(void* at) { return give_back(at); }
 
-cudaError_t cudaHostRegister(void* at, size_t, unsigned) {
+cudaError_t cudaHostRegister(void* at, size_t bytes, unsigned) {
   if (device().must_fail(simt::kRegistrations)) return fails(cudaErrorMemoryAllocation);
   std::lock_guard lock(device().mutex);
-  const bool is_new = device().registered.insert(at).second;
-  return is_new ? cudaSuccess : fails(cudaErrorHostMemoryAlreadyRegistered);
+  auto& all = device().registered;
+  auto* const first = static_cast<const std::byte*>(at);
+  if (bytes == 0) return fails(cudaErrorInvalidValue);
+  const auto next = all.lower_bound(first);
+  const bool overlaps =
+      (next != all.end() && next->first < first + bytes) || device().is_registered(at, 1);
+  if (overlaps) return fails(cudaErrorHostMemoryAlreadyRegistered);
+  all[first] = bytes;
+  return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* at) {
   std::lock_guard lock(device().mutex);
-  const bool was_there = device().registered.erase(at) == 1;
+  const bool was_there = device().registered.erase(static_cast<const std::byte*>(at)) == 1;
   return was_there ? cudaSuccess : fails(cudaErrorHostMemoryNotRegistered);
+}
+cudaError_t cudaHostGetDevicePointer(void** on_device, void* at, unsigned) {
+  if (device().must_fail(simt::kRegistrations)) return fails(cudaErrorMemoryAllocation);
+  std::lock_guard lock(device().mutex);
+  if (!device().is_registered(at, 1)) return fails(cudaErrorInvalidValue);
+  *on_device = at;
+  return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void* at, int byte, size_t bytes, cudaStream_t stream) {

@@ -22,6 +22,7 @@ using cudaEvent_t = CUevent_st*;
 
 enum cudaError_t {
   cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorHostMemoryAlreadyRegistered = 712,
   cudaErrorHostMemoryNotRegistered = 713,
@@ -29,7 +30,8 @@ enum cudaError_t {
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
-constexpr unsigned cudaHostRegisterDefault = 0;
+constexpr unsigned cudaHostRegisterDefault = 0, cudaHostRegisterPortable = 1,
+                   cudaHostRegisterMapped = 2;
 
 namespace simt {
 
@@ -72,6 +74,11 @@ class HeldStream {
 };
 // How often device memory was allocated.
 size_t allocations();
+// A kernel calls it before it reads or writes a row of the host's memory. The program ends if the
+// memory is not registered, as it is once it was unregistered or freed.
+void use_host_memory(const void* at, size_t bytes);
+// How many pieces of the host's memory are registered.
+size_t registrations();
 
 // Calls since the start of the process.
 struct Counts {
@@ -80,12 +87,14 @@ struct Counts {
   size_t records = 0;       // of events
   size_t stream_waits = 0;  // of streams for events
   size_t waits = 0;         // of threads: for an event, a stream or the device
+  size_t bus_bytes = 0;     // of rows in the host's memory that kernels read or write
 };
 Counts counts();
 inline Counts operator-(const Counts& a, const Counts& b) {
   return {a.launches - b.launches,         a.copies - b.copies,
           a.copied_bytes - b.copied_bytes, a.records - b.records,
-          a.stream_waits - b.stream_waits, a.waits - b.waits};
+          a.stream_waits - b.stream_waits, a.waits - b.waits,
+          a.bus_bytes - b.bus_bytes};
 }
 
 }  // namespace simt
@@ -112,6 +121,7 @@ cudaError_t cudaMallocHost(void** at, size_t bytes);
 cudaError_t cudaFreeHost(void* at);
 cudaError_t cudaHostRegister(void* at, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void* at);
+cudaError_t cudaHostGetDevicePointer(void** on_device, void* at, unsigned flags);
 cudaError_t cudaMemsetAsync(void* at, int byte, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);

@@ -215,7 +215,7 @@ __global__ void list_dirty(DeviceCache cache, uint32_t first, uint32_t slots, co
     std::byte* const line = line_of(cache, slot);
     out.lines[r] = line;
     out.places[r] = set.places[slot % kDeviceWays];
-    out.keys[r] = key_of(line);
+    out.headers[r] = *reinterpret_cast<const RowHeader*>(line);
   }
   if (thread_index() == 0) *out.count = ranks[slots];
 }
@@ -264,7 +264,7 @@ DeviceDirty DeviceDirty::take(DeviceArena& arena, size_t slots) {
   DeviceDirty out;
   out.lines = arena.take<std::byte*>(slots);
   out.places = arena.take<uint32_t>(slots);
-  out.keys = arena.take<int64_t>(slots);
+  out.headers = arena.take<RowHeader>(slots);
   out.count = arena.take<uint32_t>(1);
   return out;
 }

@@ -106,23 +106,22 @@ struct DeviceBypass {
 struct DeviceInserted {
   std::byte** targets = nullptr;      // (M) where the row's header and line must be written: in
                                       // a slot or the bypass; null: it has no row
-  std::byte** victims = nullptr;      // (V) dirty lines that must be read before
-  uint32_t* victim_places = nullptr;  // (V)
-  int64_t* victim_keys = nullptr;     // (V)
-  uint32_t* victim_first = nullptr;   // (T + 1): of table t; the last is V
+  RowHeader* victims = nullptr;       // (M) headers of the dirty rows that targets have now
+  uint32_t* victim_places = nullptr;  // (M) of these rows; kNoSlot: there is none
   uint32_t* bypass_places = nullptr;  // (B) of the rows in the bypass, in the order of keys
+  int64_t* bypass_keys = nullptr;     // (B)
   uint32_t* bypass_first = nullptr;   // (T + 1): of table t; the last is B
-  uint32_t* evicted = nullptr;        // (T): rows evicted, clean ones too
+  uint32_t* evicted = nullptr;        // (T): rows evicted, clean ones too; follows bypass_first
 
-  // Room for V = B = M.
+  // Room for B = M.
   static DeviceInserted take(DeviceArena& arena, size_t missing, size_t tables);
 };
 
 size_t device_cache_insert_scratch(size_t missing, size_t tables);
 // Gives slots to missing keys that have a row. With kLfu and kIfWorthMore a key must have been used
 // more often than the least used unpinned row of its set. Keys without a slot go through the
-// bypass. New rows are pinned; kTrain counts the misses' uses and makes new rows dirty. Afterwards:
-// read the victims, then fill the targets (gpu/kernels/lines.h). missing: M, which the caller has
+// bypass. New rows are pinned; kTrain counts the misses' uses and makes new rows dirty. Afterwards
+// rows must go both ways (gpu/kernels/lines.h). missing: M, which the caller has
 // read from the probe. places: (M) in the host tier, kNoSlot: no row.
 void device_cache_insert(const DeviceCache* caches, size_t tables, const DeviceUnique& unique,
                          const DeviceProbed& probed, size_t missing, const uint32_t* places,
@@ -138,10 +137,10 @@ void device_cache_drop(const DeviceCache& cache, const int64_t* keys, size_t cou
 
 // Dirty rows of a piece of a cache.
 struct DeviceDirty {
-  std::byte** lines = nullptr;  // (R) in the order of slots
-  uint32_t* places = nullptr;   // (R)
-  int64_t* keys = nullptr;      // (R)
-  uint32_t* count = nullptr;    // one: R
+  std::byte** lines = nullptr;   // (R) in the order of slots
+  uint32_t* places = nullptr;    // (R)
+  RowHeader* headers = nullptr;  // (R)
+  uint32_t* count = nullptr;     // one: R
 
   // Room for R = slots.
   static DeviceDirty take(DeviceArena& arena, size_t slots);

@@ -17,11 +17,8 @@ struct Missing {
 
 // What was decided for each missing key.
 struct Choices {
-  uint32_t* slots;          // (M) or kNoSlot
-  uint32_t* bypassed;       // (M + 1) 1: it goes through the bypass
-  uint32_t* dirty;          // (M + 1) 1: the slot had a dirty row
-  uint32_t* victim_places;  // (M) of that row
-  int64_t* victim_keys;     // (M)
+  uint32_t* slots;     // (M) or kNoSlot
+  uint32_t* bypassed;  // (M + 1) 1: it goes through the bypass
 };
 
 __global__ void number_sets(const DeviceCache* caches, const uint32_t* first_sets, uint32_t tables,
@@ -40,8 +37,8 @@ __global__ void number_sets(const DeviceCache* caches, const uint32_t* first_set
 __global__ void __launch_bounds__(kBlockThreads)
     choose_slots(const DeviceCache* caches, const uint32_t* first_sets, uint32_t tables,
                  DeviceUnique unique, const uint32_t* missing_u, uint32_t count, Missing missing,
-                 const uint32_t* places, DeviceLookup how, bool always, Choices out,
-                 uint32_t* evicted) {
+                 const uint32_t* places, DeviceLookup how, bool always, Choices choices,
+                 DeviceInserted out) {
   const Tile warp = tile_of(kWarp);
   const uint32_t lane = warp.lane;
   for (size_t i = thread_index() / kWarp; i < count; i += thread_stride() / kWarp) {
@@ -78,12 +75,12 @@ __global__ void __launch_bounds__(kBlockThreads)
       const bool dirty = way < kDeviceWays && full && was_dirty;
       if (way < kDeviceWays && full) {
         ++gone;
-        const int64_t victim = key_of(line_of(cache, slot));
+        const auto* const victim = reinterpret_cast<const RowHeader*>(line_of(cache, slot));
         // The victim's frequency stays in the sketch, in case its key occurs again.
-        ways.raise(warp, mix64(static_cast<uint64_t>(victim)), frequency);
+        ways.raise(warp, mix64(static_cast<uint64_t>(victim->key)), frequency);
         if (lane == way && dirty) {
           out.victim_places[m] = ways.place;
-          out.victim_keys[m] = victim;
+          out.victims[m] = *victim;
         }
       }
       const uint32_t known = ways.known(warp, hash);
@@ -95,46 +92,40 @@ __global__ void __launch_bounds__(kBlockThreads)
         ways.place = places[m];
       }
       if (lane == 0) {
-        out.slots[m] = way < kDeviceWays ? slot : kNoSlot;
-        out.bypassed[m] = way == kDeviceWays && places[m] != kNoSlot ? 1 : 0;
-        out.dirty[m] = dirty ? 1 : 0;
+        choices.slots[m] = way < kDeviceWays ? slot : kNoSlot;
+        choices.bypassed[m] = way == kDeviceWays && places[m] != kNoSlot ? 1 : 0;
+        if (!dirty) out.victim_places[m] = kNoSlot;
       }
     }
     ways.store(set, lane);
-    if (lane == 0 && gone > 0) atomicAdd(&evicted[table], gone);
+    if (lane == 0 && gone > 0) atomicAdd(&out.evicted[table], gone);
   }
 }
 
-// bypass_ranks, dirty_ranks: (M + 1).
+// bypass_ranks: (M + 1).
 __global__ void write_inserted(const DeviceCache* caches, uint32_t tables, DeviceUnique unique,
                                DeviceProbed probed, uint32_t count, const uint32_t* places,
-                               Choices choices, const uint32_t* bypass_ranks,
-                               const uint32_t* dirty_ranks, DeviceBypass bypass,
+                               Choices choices, const uint32_t* bypass_ranks, DeviceBypass bypass,
                                DeviceInserted out) {
   for (size_t m = thread_index(); m < count; m += thread_stride()) {
     const uint32_t u = probed.missing[m];
     const DeviceCache& cache = caches[find_range(unique.table_first, tables, u)];
-    const uint32_t slot = choices.slots[m], b = bypass_ranks[m], v = dirty_ranks[m];
+    const uint32_t slot = choices.slots[m], b = bypass_ranks[m];
     std::byte* line = nullptr;
     if (slot != kNoSlot) {
       line = line_of(cache, slot);
     } else if (bypass_ranks[m + 1] != b) {
       line = bypass.lines + size_t{b} * bypass.stride;
       out.bypass_places[b] = places[m];
+      out.bypass_keys[b] = probed.missing_keys[m];
     }
     probed.slots[u] = slot;
     probed.lines[u] = line;
     probed.places[u] = places[m];
     out.targets[m] = line;
-    if (dirty_ranks[m + 1] == v) continue;
-    out.victims[v] = line;
-    out.victim_places[v] = choices.victim_places[m];
-    out.victim_keys[v] = choices.victim_keys[m];
   }
   for (size_t t = thread_index(); t <= tables; t += thread_stride()) {
-    const uint32_t first = probed.missing_first[t];
-    out.victim_first[t] = dirty_ranks[first];
-    out.bypass_first[t] = bypass_ranks[first];
+    out.bypass_first[t] = bypass_ranks[probed.missing_first[t]];
   }
 }
 
@@ -148,9 +139,6 @@ struct InsertScratch {
     sorted_numbers = arena.take<uint32_t>(missing);
     choices.slots = arena.take<uint32_t>(missing);
     choices.bypassed = arena.take<uint32_t>(missing + 1);
-    choices.dirty = arena.take<uint32_t>(missing + 1);
-    choices.victim_places = arena.take<uint32_t>(missing);
-    choices.victim_keys = arena.take<int64_t>(missing);
     sort_bytes = sort_pairs_scratch(missing, 32);
     const size_t scan_bytes = exclusive_sum_scratch(missing + 1);
     if (sort_bytes < scan_bytes) sort_bytes = scan_bytes;
@@ -168,13 +156,12 @@ struct InsertScratch {
 DeviceInserted DeviceInserted::take(DeviceArena& arena, size_t missing, size_t tables) {
   DeviceInserted out;
   out.targets = arena.take<std::byte*>(missing);
-  out.victims = arena.take<std::byte*>(missing);
+  out.victims = arena.take<RowHeader>(missing);
   out.victim_places = arena.take<uint32_t>(missing);
-  out.victim_keys = arena.take<int64_t>(missing);
-  out.victim_first = arena.take<uint32_t>(tables + 1);
   out.bypass_places = arena.take<uint32_t>(missing);
-  out.bypass_first = arena.take<uint32_t>(tables + 1);
-  out.evicted = arena.take<uint32_t>(tables);
+  out.bypass_keys = arena.take<int64_t>(missing);
+  out.bypass_first = arena.take<uint32_t>(2 * tables + 1);
+  out.evicted = out.bypass_first + tables + 1;
   return out;
 }
 
@@ -206,7 +193,6 @@ void device_cache_insert(const DeviceCache* caches, size_t tables, const DeviceU
   upload(s.first_sets, first_sets.data(), tables + 1, stream);
   check(cudaMemsetAsync(out.evicted, 0, tables * sizeof(uint32_t), stream), "insert");
   check(cudaMemsetAsync(s.choices.bypassed, 0, (missing + 1) * sizeof(uint32_t), stream), "insert");
-  check(cudaMemsetAsync(s.choices.dirty, 0, (missing + 1) * sizeof(uint32_t), stream), "insert");
   if (missing > 0) {
     launch("insert: sets", number_sets, blocks_for(missing), kBlockThreads, stream, s.caches,
            s.first_sets, t, unique, probed.missing, count, s.sets, s.numbers);
@@ -215,14 +201,12 @@ void device_cache_insert(const DeviceCache* caches, size_t tables, const DeviceU
     launch("insert: choose", choose_slots, blocks_for(missing, kBlockThreads / kWarp),
            kBlockThreads, stream, s.caches, s.first_sets, t, unique, probed.missing, count,
            Missing{s.sorted_sets, s.sorted_numbers}, places, how, admit == RowCache::Admit::kAlways,
-           s.choices, out.evicted);
+           s.choices, out);
     exclusive_sum(s.choices.bypassed, s.choices.bypassed, missing + 1, s.sort, s.sort_bytes,
                   stream);
-    exclusive_sum(s.choices.dirty, s.choices.dirty, missing + 1, s.sort, s.sort_bytes, stream);
   }
   launch("insert: write", write_inserted, blocks_for(missing), kBlockThreads, stream, s.caches, t,
-         unique, probed, count, places, s.choices, s.choices.bypassed, s.choices.dirty, bypass,
-         out);
+         unique, probed, count, places, s.choices, s.choices.bypassed, bypass, out);
 }
 
 }  // namespace hotrow

@@ -7,20 +7,26 @@
 #include "core/gpu/kernels/device_code.h"
 #include "core/gpu/kernels/norm.h"
 #include "core/gpu/step/call.h"
+#include "core/table/host_search.h"
 
 namespace hotrow {
 
-// What the host reads back from an insertion.
+// What the host reads back from an insertion. Of rows, only if a table is watched.
 struct DeviceCall::InsertAnswer {
   InsertAnswer() = default;
-  InsertAnswer(DeviceArena& arena, size_t tables, size_t missing) {
-    victim_first = arena.take<uint32_t>(tables + 1);
-    bypass_first = arena.take<uint32_t>(tables + 1);
-    evicted = arena.take<uint32_t>(tables);
+  InsertAnswer(DeviceArena& arena, size_t tables, size_t missing, bool watching) {
+    bypass_first = arena.take<uint32_t>(2 * tables + 1);
+    evicted = bypass_first + tables + 1;
+    if (!watching) return;
+    victims = arena.take<RowHeader>(missing);
     victim_places = arena.take<uint32_t>(missing);
+    bypass_keys = arena.take<int64_t>(missing);
     bypass_places = arena.take<uint32_t>(missing);
   }
-  uint32_t *victim_first, *bypass_first, *evicted, *victim_places, *bypass_places;
+  uint32_t *bypass_first, *evicted;
+  RowHeader* victims;
+  uint32_t *victim_places, *bypass_places;
+  int64_t* bypass_keys;
 };
 
 std::vector<GpuTier*> tiers_on_one_gpu(const std::vector<Table*>& tables) {
@@ -58,7 +64,7 @@ DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& execut
   }
   work_ = tiers_[0]->workspace.get();
   for (const GpuTier* tier : tiers_) tier->refuse_if_lost();
-  hold_all(tiers_, stream);
+  hold_slots(tiers_, stream);
 }
 
 DeviceCall::~DeviceCall() {
@@ -140,76 +146,128 @@ void DeviceCall::unpin(const Lookup& lookup, const DeviceBatch& batch, const Dev
   });
 }
 
-void DeviceCall::find_in_host(const Answer& answer, Find how, uint32_t* places,
-                              std::vector<std::vector<const std::byte*>>* lines) {
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    Table& table = *tables_[t];
-    const size_t first = answer.missing_first[t];
-    const size_t missing = answer.missing_first[t + 1] - first;
-    (*lines)[t].assign(missing, nullptr);
-    if (missing == 0) continue;
-    // Rows on their way from the device are newer than the host tier's.
-    tiers_[t]->finish(executor_);
-    const uint32_t clock = table.step_in_lock() + 1;
-    // Each task has its own partitions, and finds their keys in the order of the batch.
-    const size_t tasks = missing < 2048 ? 1 : std::min<size_t>(executor_.threads(), 32);
-    executor_.run(tasks, [&](size_t task) {
-      for (size_t m = first; m < first + missing; ++m) {
-        const int64_t key = answer.keys[m];
-        const uint64_t hash = mix64(static_cast<uint64_t>(key));
-        const size_t number = table.partition_number(key, hash);
-        if (number % tasks != task) continue;
-        Partition& partition = table.partition(number);
-        std::unique_lock lock(partition.mutex, std::defer_lock);
-        if (table.snapshot_open()) lock.lock();
-        const uint32_t place =
-            how == Find::kRead ? partition.find(hash, key)
-                               : partition.find_or_insert(
-                                     hash, key, how == Find::kTrain ? answer.counts[m] : 0, clock);
-        places[m] = place == Partition::kAbsent ? kNoSlot : place;
-        if (place != Partition::kAbsent) (*lines)[t][m - first] = partition.at(place);
-      }
-    });
-  }
+void DeviceCall::find_in_host(const Answer& answer, Find how, uint32_t* places) {
+  constexpr size_t kPieceKeys = 2048, kMostTasks = 32;
+  const size_t tables = tables_.size(), missing = answer.missing_first[tables];
+  const size_t tasks = missing < kPieceKeys ? 1 : std::min<size_t>(executor_.threads(), kMostTasks);
+  std::vector<SoughtKey>& sought = work_->sought;
+  if (sought.size() < missing) sought.resize(missing);
+  executor_.run((missing + kPieceKeys - 1) / kPieceKeys, [&](size_t piece) {
+    const size_t end = std::min(missing, (piece + 1) * kPieceKeys);
+    size_t t = 0;
+    for (size_t m = piece * kPieceKeys; m < end; ++m) {
+      while (m >= answer.missing_first[t + 1]) ++t;
+      Table& table = *tables_[t];
+      const uint64_t hash = mix64(static_cast<uint64_t>(answer.keys[m]));
+      const size_t number = table.partition_number(answer.keys[m], hash);
+      sought[m] = {hash, &table.partition(number), table.snapshot_open(),
+                   static_cast<uint8_t>(number % tasks)};
+    }
+  });
+  std::vector<uint32_t> clocks;
+  for (const Table* table : tables_) clocks.push_back(table->step_in_lock() + 1);
+  // Each task has its own partitions, and finds their keys in the order of the batch.
+  executor_.run(tasks, [&](size_t task) {
+    std::vector<uint32_t> own;
+    own.reserve(tasks == 1 ? missing : missing / tasks * 2);
+    for (size_t m = 0; m < missing; ++m) {
+      if (sought[m].task == task) own.push_back(static_cast<uint32_t>(m));
+    }
+    size_t t = 0;
+    search_partitions(
+        own.size(), [&](size_t i) -> Partition& { return *sought[own[i]].partition; },
+        [&](size_t i) { return sought[own[i]].hash; },
+        [&](size_t i, Partition& partition) {
+          const size_t m = own[i];
+          while (m >= answer.missing_first[t + 1]) ++t;
+          std::unique_lock lock(partition.mutex, std::defer_lock);
+          if (sought[m].beside_reader) lock.lock();
+          const int64_t key = answer.keys[m];
+          const uint32_t times = how == Find::kTrain ? answer.counts[m] : 0;
+          const uint32_t place =
+              how == Find::kRead ? partition.find(sought[m].hash, key)
+                                 : partition.find_or_insert(sought[m].hash, key, times, clocks[t]);
+          places[m] = place == Partition::kAbsent ? kNoSlot : place;
+        });
+  });
 }
 
 // Missing keys whose rows come in.
 struct DeviceCall::Incoming {
   size_t missing;
-  std::vector<std::vector<const std::byte*>> lines;  // (T, its M) in the host tier; null: no row
-  uint32_t *sent, *places;                           // (M) in the host tier: pinned, on the device
+  bool watching;
+  uint32_t *sent, *places;  // (M) in the host tier: pinned, on the device
   DeviceInserted out;
   InsertAnswer answer;
   void* scratch;
   size_t scratch_bytes;
 };
 
+bool DeviceCall::watching() const {
+  return std::any_of(tables_.begin(), tables_.end(),
+                     [](const Table* table) { return table->watching(); });
+}
+
+std::vector<DeviceHostRows> DeviceCall::host_rows() const {
+  std::vector<DeviceHostRows> rows;
+  for (GpuTier* tier : tiers_) rows.push_back(tier->host_rows().rows());
+  return rows;
+}
+
 // Finds the rows in the host tier, and allocates all memory before the first slot changes.
 DeviceCall::Incoming DeviceCall::make_room(const Answer& answer, Find how, DeviceBatch* batch) {
   const size_t tables = tables_.size();
   Incoming in;
   in.missing = answer.missing_first[tables];
+  in.watching = how != Find::kRead && watching();
   in.answer = take_from(work_->sent, [&](DeviceArena& arena) {
     in.sent = arena.take<uint32_t>(in.missing);
-    return InsertAnswer(arena, tables, in.missing);
+    return InsertAnswer(arena, tables, in.missing, in.watching);
   });
-  in.lines.resize(tables);
-  find_in_host(answer, how, in.sent, &in.lines);
+  find_in_host(answer, how, in.sent);
+  std::vector<HostRows*> all;
   size_t stride = 0;
-  for (size_t t = 0; t < tables; ++t) {
-    stride = std::max(stride, tiers_[t]->stride());
-    if (!in.lines[t].empty()) tiers_[t]->reserve(in.lines[t].size());
+  for (GpuTier* tier : tiers_) {
+    stride = std::max(stride, tier->stride());
+    all.push_back(&tier->host_rows());
   }
-  batch->bypass_memory.reserve(in.missing * stride);
-  batch->bypass = {batch->bypass_memory.data(), stride};
-  batch->bypass_places.reserve(in.missing);
+  work_->new_blocks.send(all, stream_);
+  work_->transit.reserve(how == Find::kRead ? 0 : in.missing, tables);
+  batch->bypass.stride = stride;
+  batch->bypass.lines = take_from(batch->bypass_memory, [&](DeviceArena& arena) {
+    batch->bypass_places = arena.take<uint32_t>(in.missing);
+    return arena.take<std::byte>(in.missing * stride);
+  });
+  batch->watched_rows.reserve(in.watching ? in.missing : 0);
+  batch->watched_places.reserve(in.watching ? in.missing : 0);
   in.out = take_from(work_->missing, [&](DeviceArena& arena) {
     in.places = arena.take<uint32_t>(in.missing);
     return DeviceInserted::take(arena, in.missing, tables);
   });
-  in.scratch_bytes = device_cache_insert_scratch(in.missing, tables);
+  // Until the backward pass.
+  in.out.bypass_places = batch->bypass_places;
+  in.scratch_bytes =
+      std::max(device_cache_insert_scratch(in.missing, tables), device_rows_scratch(tables));
   in.scratch = scratch(in.scratch_bytes);
   return in;
+}
+
+// Returns how many keys have no row, and notes whose they are.
+size_t DeviceCall::count_absent(const Answer& answer, const Incoming& in, CacheCounts* counts,
+                                DeviceBatch* batch) const {
+  size_t absent = 0;
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    const size_t first = answer.missing_first[t], last = answer.missing_first[t + 1];
+    size_t none = 0;
+    for (size_t m = first; m < last; ++m) {
+      if (in.sent[m] != kNoSlot) continue;
+      ++none;
+      batch->lookups[t] -= answer.counts[m];
+    }
+    counts[t].inserted = last - first - none;
+    absent += none;
+  }
+  return absent;
 }
 
 void DeviceCall::choose_slots(const Incoming& in, DeviceBatch* batch) {
@@ -218,69 +276,69 @@ void DeviceCall::choose_slots(const Incoming& in, DeviceBatch* batch) {
   device_cache_insert(caches_.data(), tables, batch->unique, batch->probed, in.missing, in.places,
                       DeviceLookup::kTrain, RowCache::Admit::kIfWorthMore, batch->bypass, out,
                       in.scratch, in.scratch_bytes, stream_);
-  copy_async(in.answer.victim_first, out.victim_first, tables + 1, stream_);
-  copy_async(in.answer.bypass_first, out.bypass_first, tables + 1, stream_);
-  copy_async(in.answer.evicted, out.evicted, tables, stream_);
-  copy_async(in.answer.victim_places, out.victim_places, in.missing, stream_);
-  copy_async(in.answer.bypass_places, out.bypass_places, in.missing, stream_);
+  copy_async(in.answer.bypass_first, out.bypass_first, 2 * tables + 1, stream_);
+  if (in.watching) {
+    copy_async(in.answer.victims, out.victims, in.missing, stream_);
+    copy_async(in.answer.victim_places, out.victim_places, in.missing, stream_);
+    copy_async(in.answer.bypass_keys, out.bypass_keys, in.missing, stream_);
+    copy_async(in.answer.bypass_places, out.bypass_places, in.missing, stream_);
+  }
   work_->ready.record(stream_);
 }
 
-size_t DeviceCall::begin_bring_in(const Answer& answer, Incoming* in, CacheCounts* counts,
-                                  DeviceBatch* batch) {
-  size_t absent = 0;
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    auto& lines = in->lines[t];
-    const auto none = std::count(lines.begin(), lines.end(), nullptr);
-    absent += static_cast<size_t>(none);
-    for (size_t i = 0; none > 0 && i < lines.size(); ++i) {
-      if (lines[i] != nullptr) continue;
-      batch->lookups[t] -= answer.counts[answer.missing_first[t] + i];
-    }
-    counts[t].inserted = lines.size() - static_cast<size_t>(none);
-    tiers_[t]->begin_bring_in(std::move(lines), executor_);
-  }
-  return absent;
-}
-
-void DeviceCall::send_victims_back(const Incoming& in, CacheCounts* counts, DeviceBatch* batch) {
+void DeviceCall::note_inserted(const Answer& answer, const Incoming& in, CacheCounts* counts,
+                               DeviceBatch* batch) {
   const size_t tables = tables_.size();
   const InsertAnswer& inserted = in.answer;
   work_->ready.wait();
   batch->bypass_first.assign(inserted.bypass_first, inserted.bypass_first + tables + 1);
-  batch->bypass_places.assign(inserted.bypass_places,
-                              inserted.bypass_places + inserted.bypass_first[tables]);
   for (size_t t = 0; t < tables; ++t) {
-    const uint32_t first = inserted.victim_first[t];
-    tiers_[t]->send_back({in.out.victims + first, nullptr, 0}, inserted.victim_places + first,
-                         inserted.victim_first[t + 1] - first, executor_, stream_);
     counts[t].inserted -= batch->bypass_first[t + 1] - batch->bypass_first[t];
     counts[t].evicted = inserted.evicted[t];
+    if (!in.watching || !tables_[t]->watching()) continue;
+    const size_t first = answer.missing_first[t];
+    // A snapshot's copies are of rows that arrived. No victim is among the newest in transit.
+    if (!work_->transit.newest(tiers_)) tiers_[t]->wait_for_transit();
+    tiers_[t]->before_write_back(inserted.victims + first, inserted.victim_places + first,
+                                 answer.missing_first[t + 1] - first, executor_);
   }
+  if (!in.watching) return;
+  // Rows of the bypass go back once they are updated: their clocks then are no clocks of now.
+  for (size_t b = 0; b < batch->bypass_first[tables]; ++b) {
+    batch->watched_rows.push_back({inserted.bypass_keys[b], Partition::kFree, 0});
+    batch->watched_places.push_back(inserted.bypass_places[b]);
+  }
+}
+
+void DeviceCall::move_rows(const Incoming& in, const DeviceBatch& batch,
+                           const uint32_t* victim_places) {
+  const DeviceTransit transit = work_->transit.use(tiers_, victim_places != nullptr, stream_);
+  const DeviceIncoming rows{batch.probed.missing_first,
+                            batch.probed.missing_keys,
+                            in.places,
+                            in.out.targets,
+                            victim_places,
+                            transit};
+  device_bring_in(host_rows().data(), tables_.size(), rows, in.missing, in.scratch,
+                  in.scratch_bytes, stream_);
 }
 
 size_t DeviceCall::bring_in_missing(const Answer& answer, Find how, CacheCounts* counts,
                                     DeviceBatch* batch) {
-  Incoming in = make_room(answer, how, batch);
+  const Incoming in = make_room(answer, how, batch);
   copy_async(in.places, in.sent, in.missing, stream_);
-  size_t absent = 0;
-  const auto end = [&] {
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      tiers_[t]->end_bring_in(in.out.targets + answer.missing_first[t], executor_, stream_);
-    }
-  };
   if (how == Find::kRead) {
     device_set_beside(batch->probed, in.missing, in.places, batch->bypass, in.out.targets, stream_);
-    absent = begin_bring_in(answer, &in, counts, batch);
-    end();
-    return absent;
+    move_rows(in, *batch, nullptr);
+    return count_absent(answer, in, counts, batch);
   }
+  size_t absent = 0;
   change_slots([&] {
     choose_slots(in, batch);
-    // Meanwhile the first rows are on their way.
-    absent = begin_bring_in(answer, &in, counts, batch);
-    send_victims_back(in, counts, batch);
-    end();
+    // Meanwhile the device chooses.
+    absent = count_absent(answer, in, counts, batch);
+    note_inserted(answer, in, counts, batch);
+    move_rows(in, *batch, in.out.victim_places);
   });
   return absent;
 }
@@ -288,7 +346,8 @@ size_t DeviceCall::bring_in_missing(const Answer& answer, Find how, CacheCounts*
 size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) {
   const size_t tables = tables_.size();
   batch->bypass_first.assign(tables + 1, 0);
-  batch->bypass_places.clear();
+  batch->watched_rows.clear();
+  batch->watched_places.clear();
   batch->distinct_first.assign(answer.table_first, answer.table_first + tables + 1);
   std::vector<CacheCounts> counts(tables);
   for (size_t t = 0; t < tables; ++t) {
@@ -305,7 +364,6 @@ size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) 
     if (how == Find::kTrainUncounted) {
       counts[t].hits = counts[t].hit_lookups = counts[t].misses = 0;
     }
-    counts[t].written_back = tiers_[t]->take_written_back();
     tables_[t]->note_cached(counts[t]);
   }
   return absent;
@@ -429,28 +487,41 @@ void DeviceCall::apply(const DeviceBatch& batch, const DeviceDue& due) {
 }
 
 void DeviceCall::end_update(const DeviceBatch& batch, const DeviceDue& due) {
-  change_slots([&] {
-    for (size_t t = 0; t < tables_.size(); ++t) send_bypass_back(batch, t);
-  });
+  if (batch.bypass_first[tables_.size()] > 0) {
+    change_slots([&] { send_bypass_back(batch); });
+  }
   for (size_t t = 0; t < tables_.size(); ++t) {
     if (due.factors[t].has_value() && tables_[t]->options().expiry.any()) expire(t);
   }
 }
 
-void DeviceCall::send_bypass_back(const DeviceBatch& batch, size_t table) {
-  const uint32_t first = batch.bypass_first[table], last = batch.bypass_first[table + 1];
-  if (last == first) return;
-  // Other passes that hold these rows outside the slots must search again.
-  tables_[table]->void_found();
-  tiers_[table]->send_back(
-      {nullptr, batch.bypass.lines + first * batch.bypass.stride, batch.bypass.stride},
-      batch.bypass_places.data() + first, last - first, executor_, stream_);
+void DeviceCall::send_bypass_back(const DeviceBatch& batch) {
+  const size_t tables = tables_.size();
+  for (size_t t = 0; t < tables; ++t) {
+    const size_t first = batch.bypass_first[t], count = batch.bypass_first[t + 1] - first;
+    if (count == 0) continue;
+    // Other passes that hold these rows outside the slots must search again.
+    tables_[t]->void_found();
+    if (!tables_[t]->watching()) continue;
+    // A snapshot voids the passes before it, so the table was watched in the lookup.
+    if (batch.watched_rows.size() < first + count) {
+      fail(Code::kInternal, "table %s: rows outside the slots that no snapshot knows",
+           tables_[t]->name().c_str());
+    }
+    tiers_[t]->wait_for_transit();
+    tiers_[t]->before_write_back(batch.watched_rows.data() + first,
+                                 batch.watched_places.data() + first, count, executor_);
+  }
+  work_->transit.send(
+      tiers_, host_rows(), batch.bypass_first,
+      {nullptr, batch.bypass.lines, batch.bypass.stride, batch.bypass_places, nullptr},
+      &batch.bypass_memory, stream_);
 }
 
 void DeviceCall::expire(size_t t) {
   Table& table = *tables_[t];
   tiers_[t]->end(stream_);
-  tiers_[t]->finish(executor_);
+  tiers_[t]->end_transit();
   table.prepare_sweep(0, 1, table.step_in_lock());
   table.sweep(0, 1);
   table.end_sweep();

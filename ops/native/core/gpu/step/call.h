@@ -107,16 +107,21 @@ class DeviceCall {
   // Once the rows in slots were found.
   // pinned: the batches that have their pins afterwards, also if it fails.
   size_t find_missing(const Lookup& lookup, DeviceBatch* batch, DeviceIf* pinned);
-  void find_in_host(const Answer& answer, Find how, uint32_t* places,
-                    std::vector<std::vector<const std::byte*>>* lines);
+  // places: (M) in the host tier, kNoSlot: no row.
+  void find_in_host(const Answer& answer, Find how, uint32_t* places);
   // Return how many keys have no row; counts: (T).
   size_t bring_in(const Answer& answer, Find how, DeviceBatch* batch);
   size_t bring_in_missing(const Answer& answer, Find how, CacheCounts* counts, DeviceBatch* batch);
   Incoming make_room(const Answer& answer, Find how, DeviceBatch* batch);
+  size_t count_absent(const Answer& answer, const Incoming& in, CacheCounts* counts,
+                      DeviceBatch* batch) const;
   void choose_slots(const Incoming& in, DeviceBatch* batch);
-  size_t begin_bring_in(const Answer& answer, Incoming* in, CacheCounts* counts,
-                        DeviceBatch* batch);
-  void send_victims_back(const Incoming& in, CacheCounts* counts, DeviceBatch* batch);
+  void note_inserted(const Answer& answer, const Incoming& in, CacheCounts* counts,
+                     DeviceBatch* batch);
+  void move_rows(const Incoming& in, const DeviceBatch& batch, const uint32_t* victim_places);
+  std::vector<DeviceHostRows> host_rows() const;
+  // Whether any of the tables is.
+  bool watching() const;
   // As GpuTier::change_slots, of all tables.
   template <typename Change>
   void change_slots(Change&& change);
@@ -129,7 +134,7 @@ class DeviceCall {
   // Sums the squares of rows whose columns other ranks have, too.
   void measure_together(const DeviceBatch& batch, const DeviceDue& due,
                         std::vector<DeviceStep>* steps);
-  void send_bypass_back(const DeviceBatch& batch, size_t table);
+  void send_bypass_back(const DeviceBatch& batch);
   void expire(size_t table);
 
   const std::vector<Table*> tables_;

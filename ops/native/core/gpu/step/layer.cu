@@ -26,14 +26,10 @@ DeviceBatch* find_batch(DeviceWorkspace& work, const LayerCall& call, int64_t ti
   return nullptr;
 }
 
-// Whether the end of an update waits: for rows that look expired, or for chunks of rows that it
-// sends back itself.
-bool end_waits(const DeviceBatch& batch, const std::vector<GpuTier*>& tiers) {
-  for (size_t t = 0; t < tiers.size(); ++t) {
-    const size_t rows = batch.bypass_first[t + 1] - batch.bypass_first[t];
-    if (batch.tables[t]->options().expiry.any() || rows > 2 * tiers[t]->chunk_rows()) return true;
-  }
-  return false;
+// Whether the end of an update waits, for rows that look expired.
+bool end_waits(const DeviceBatch& batch) {
+  return std::any_of(batch.tables.begin(), batch.tables.end(),
+                     [](const Table* table) { return table->options().expiry.any(); });
 }
 
 // What a backward pass does, if no row moves before it has the locks.
@@ -47,9 +43,8 @@ DeviceWork work_of(const LayerCall& call, const BackwardOptions& options) {
   if (options.what == Backward::kAccumulate) return DeviceWork::kEnqueue;
   // The norm over ranks goes through the host; the other ranks are waited for.
   const bool norm = options.global_clip_norm > 0.0f && call.tables[0]->sharding().ranks != nullptr;
-  return norm || any_measures_together(call.tables) || end_waits(*found, tiers)
-             ? DeviceWork::kWait
-             : DeviceWork::kEnqueue;
+  return norm || any_measures_together(call.tables) || end_waits(*found) ? DeviceWork::kWait
+                                                                         : DeviceWork::kEnqueue;
 }
 
 // The backend of table/step.h for rows on a GPU, except for commits (gpu/step/commit.cu).

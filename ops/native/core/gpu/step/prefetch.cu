@@ -14,20 +14,6 @@ namespace {
 // come in.
 constexpr size_t kPieceKeys = 4096;
 
-// Work on the stream waits for earlier users of the slots; later users wait for it.
-class InOrder {
- public:
-  InOrder(GpuTier& tier, DeviceStream stream) : tier_(&tier), stream_(stream) {
-    tier.begin(stream);
-  }
-  ~InOrder() { tier_->end(stream_); }
-  InOrder(const InOrder&) = delete;
-
- private:
-  GpuTier* tier_;
-  DeviceStream stream_;
-};
-
 }  // namespace
 
 // Of a piece of `count` keys, on the device.
@@ -37,8 +23,8 @@ struct DevicePrefetch::Piece {
     probed = DeviceProbed::take(arena, count, 1);
     places = arena.take<uint32_t>(count);
     inserted = DeviceInserted::take(arena, count, 1);
-    scratch_bytes =
-        std::max(device_cache_probe_scratch(count), device_cache_insert_scratch(count, 1));
+    scratch_bytes = std::max({device_cache_probe_scratch(count),
+                              device_cache_insert_scratch(count, 1), device_rows_scratch(1)});
     scratch = arena.take<std::byte>(scratch_bytes);
   }
   DeviceUnique unique;
@@ -57,15 +43,16 @@ struct DevicePrefetch::Answer {
     missing_first = arena.take<uint32_t>(2);
     missing = arena.take<uint32_t>(count);
     places = arena.take<uint32_t>(count);
-    victim_first = arena.take<uint32_t>(2);
+    bypass_first = arena.take<uint32_t>(3);
+    victims = arena.take<RowHeader>(count);
     victim_places = arena.take<uint32_t>(count);
-    bypass_first = arena.take<uint32_t>(2);
-    evicted = arena.take<uint32_t>(1);
   }
   int64_t* keys;
   uint64_t* hashes;
   uint32_t *missing_first, *missing, *places;
-  uint32_t *victim_first, *victim_places, *bypass_first, *evicted;
+  uint32_t* bypass_first;  // (2), and how many rows were evicted
+  RowHeader* victims;
+  uint32_t* victim_places;
 };
 
 DevicePrefetch::DevicePrefetch(Table& table, GpuTier& tier)
@@ -99,7 +86,7 @@ void DevicePrefetch::bring_in(const std::vector<int64_t>& keys) {
   }
 }
 
-size_t DevicePrefetch::piece_keys() const { return std::min(kPieceKeys, tier_->chunk_rows()); }
+size_t DevicePrefetch::piece_keys() const { return std::min(kPieceKeys, tier_->piece_rows()); }
 
 void DevicePrefetch::look_up(Window* window, size_t first, size_t last) {
   const size_t count = last - first;
@@ -112,7 +99,7 @@ void DevicePrefetch::look_up(Window* window, size_t first, size_t last) {
   const uint32_t begins[] = {0, static_cast<uint32_t>(count)};
   // The found slots are written to the window's list.
   piece.probed.slots = window->slots + first;
-  const InOrder in_order(*tier_, stream);
+  const SlotUse use(*tier_, stream);
   copy_async(piece.unique.keys, answer.keys, count, stream);
   copy_async(piece.unique.hashes, answer.hashes, count, stream);
   upload(piece.unique.table_first, begins, 2, stream);
@@ -131,51 +118,57 @@ void DevicePrefetch::look_up(Window* window, size_t first, size_t last) {
 
 void DevicePrefetch::bring_in_missing(const Piece& piece, const Answer& answer, size_t first,
                                       size_t missing) {
-  const Executor executor;
   const int64_t* keys = unique_.keys() + first;
   const uint64_t* hashes = unique_.hashes() + first;
-  std::vector<const std::byte*> lines(missing);
   size_t m = 0, found = 0;
   search_host(*table_, keys, hashes, answer.missing, missing,
               [&](size_t u, const Partition& partition) {
                 const uint32_t place = partition.find(hashes[u], keys[u]);
                 const bool exists = place != Partition::kAbsent;
                 found += exists ? 1 : 0;
-                answer.places[m] = exists ? place : kNoSlot;
-                lines[m++] = exists ? partition.at(place) : nullptr;
+                answer.places[m++] = exists ? place : kNoSlot;
               });
   if (found == 0) return;
-  // Allocates all memory before the first slot changes. It also finishes rows on their way from the
-  // device, which are newer than the host tier's lines.
-  tier_->reserve(missing);
-  tier_->begin_bring_in(std::move(lines), executor);
+  new_blocks_.send({&tier_->host_rows()}, stream_.get());
   copy_async(piece.places, answer.places, missing, stream_.get());
-  tier_->change_slots([&] { give_slots(piece, answer, missing, found, executor); });
+  tier_->change_slots([&] { give_slots(piece, answer, missing, found); });
 }
 
 void DevicePrefetch::give_slots(const Piece& piece, const Answer& answer, size_t missing,
-                                size_t found, const Executor& executor) {
+                                size_t found) {
   const DeviceStream stream = stream_.get();
   // A row whose set is full of pinned rows would go through the bypass; here it gets no memory.
   const DeviceBypass outside;
   const DeviceInserted& out = piece.inserted;
+  const bool watching = table_->watching();
   device_cache_insert(&tier_->cache(), 1, piece.unique, piece.probed, missing, piece.places,
                       DeviceLookup::kPin, RowCache::Admit::kAlways, outside, out, piece.scratch,
                       piece.scratch_bytes, stream);
-  copy_async(answer.victim_first, out.victim_first, 2, stream);
-  copy_async(answer.victim_places, out.victim_places, missing, stream);
-  copy_async(answer.bypass_first, out.bypass_first, 2, stream);
-  copy_async(answer.evicted, out.evicted, 1, stream);
+  copy_async(answer.bypass_first, out.bypass_first, 3, stream);
+  if (watching) {
+    copy_async(answer.victims, out.victims, missing, stream);
+    copy_async(answer.victim_places, out.victim_places, missing, stream);
+  }
   ready_.record(stream);
   ready_.wait();
   CacheCounts counts;
   counts.prefetched = found - answer.bypass_first[1];
-  counts.evicted = *answer.evicted;
-  counts.written_back = tier_->take_written_back();
+  counts.evicted = answer.bypass_first[2];
   table_->note_cached(counts);
-  tier_->send_back({out.victims, nullptr, 0}, answer.victim_places, answer.victim_first[1],
-                   executor, stream);
-  tier_->end_bring_in(out.targets, executor, stream);
+  if (watching) {
+    tier_->wait_for_transit();
+    tier_->before_write_back(answer.victims, answer.victim_places, missing, Executor());
+  }
+  hold_host_rows({tier_}, stream);
+  const DeviceHostRows rows = tier_->host_rows().rows();
+  device_bring_in(&rows, 1,
+                  {piece.probed.missing_first,
+                   piece.probed.missing_keys,
+                   piece.places,
+                   out.targets,
+                   out.victim_places,
+                   {}},
+                  missing, piece.scratch, piece.scratch_bytes, stream);
 }
 
 // --- pins ---------------------------------------------------------------------------------------
@@ -187,7 +180,7 @@ void DevicePrefetch::let_go(Window* window) {
   const uint32_t begins[] = {0, static_cast<uint32_t>(window->looked_up)};
   uint32_t* const first =
       take_from(released_, [](DeviceArena& arena) { return arena.take<uint32_t>(2); });
-  const InOrder in_order(*tier_, stream);
+  const SlotUse use(*tier_, stream);
   upload(first, begins, 2, stream);
   device_cache_unpin(tier_->cache_on_device(), 1, first, window->slots, window->looked_up, {},
                      stream);
@@ -211,7 +204,7 @@ void DevicePrefetch::forget() {
 }
 
 size_t DevicePrefetch::bytes() const {
-  return piece_.bytes() + released_.bytes() + windows_[0].memory.bytes() +
+  return piece_.bytes() + released_.bytes() + new_blocks_.bytes() + windows_[0].memory.bytes() +
          windows_[1].memory.bytes();
 }
 

@@ -1,9 +1,9 @@
 // Prefetching for rows in the memory of a GPU: the sibling of Prefetch.
 //
 // A window's distinct keys are looked up on the device, a piece at a time, in the table's lock.
-// Rows in slots are pinned; other rows of the host tier get slots at once. The tier copies victims
-// out and lines in, on a stream only for prefetching. No thread waits for the lines: a step's work
-// on its stream comes after them (GpuTier::begin). Keys without a row are left to the step, which
+// Rows in slots are pinned; other rows of the host tier get slots at once. They come in, and
+// victims go out, on a stream only for prefetching. No thread waits for the lines: a step's work on
+// its stream comes after them (GpuTier::begin). Keys without a row are left to the step, which
 // creates rows in its own order.
 #pragma once
 
@@ -12,11 +12,11 @@
 #include <shared_mutex>
 #include <vector>
 
-#include "core/base/executor.h"
 #include "core/base/unique.h"
 #include "core/base/window_queue.h"
 #include "core/gpu/kernels/cache.h"
 #include "core/gpu/kernels/runtime.h"
+#include "core/gpu/step/host_rows.h"
 
 namespace hotrow {
 
@@ -59,8 +59,7 @@ class DevicePrefetch {
   void look_up(Window* window, size_t first, size_t last);
   void bring_in_missing(const Piece& piece, const Answer& answer, size_t first, size_t missing);
   // Chooses the slots of the missing keys, `found` of which have a row, and moves the rows.
-  void give_slots(const Piece& piece, const Answer& answer, size_t missing, size_t found,
-                  const Executor& executor);
+  void give_slots(const Piece& piece, const Answer& answer, size_t missing, size_t found);
   void let_go(Window* window);
 
   Table* table_;
@@ -78,6 +77,7 @@ class DevicePrefetch {
   uint64_t voided_ = 0;  // how often windows were dropped early
   DeviceBlock piece_, released_;
   PinnedBlock answer_;
+  NewHostBlocks new_blocks_;
 
   WindowQueue queue_;  // the last: its thread, the planner, uses all above
 };

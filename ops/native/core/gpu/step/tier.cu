@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <optional>
-#include <thread>
 
 #include "core/gpu/kernels/device_code.h"
 #include "core/gpu/kernels/sets.h"
@@ -15,16 +13,14 @@
 namespace hotrow {
 namespace {
 
-// Rows that one host thread copies together.
-constexpr size_t kBlockRows = 512;
 // Slots that are scanned together.
 constexpr size_t kPieceSlots = size_t{1} << 16;
 // Keys passed to device_cache_expect together.
 constexpr size_t kPieceKeys = size_t{1} << 16;
-constexpr uint64_t kNoUpdates[2] = {0, 0};
-// Threads that write all rows back: one for this many bytes of slots, and at most so many.
-constexpr size_t kSettlerBytes = size_t{64} << 20;
-constexpr size_t kMostSettlers = 8;
+constexpr size_t kCounts = 3;
+constexpr uint64_t kZeros[kCounts] = {};
+// Rows that one host thread looks at, at least, and how far ahead it prefetches.
+constexpr size_t kTaskRows = 512, kRowsAhead = 16;
 
 // The GPU of the table's options.
 int present_device(const Table& table) {
@@ -68,6 +64,17 @@ struct Found {
   RowHeader* headers;
 };
 
+// Of dirty rows, in pinned memory.
+struct Leaving {
+  Leaving(DeviceArena& arena, size_t count) {
+    headers = arena.take<RowHeader>(count);
+    places = arena.take<uint32_t>(count);
+    this->count = arena.take<uint32_t>(1);
+  }
+  RowHeader* headers;
+  uint32_t *places, *count;
+};
+
 struct Expected {
   Expected(DeviceArena& arena, size_t count) {
     keys = arena.take<int64_t>(count);
@@ -95,44 +102,33 @@ const DeviceCache* describe_caches(const std::vector<GpuTier*>& tiers, DeviceDes
   return to->add(caches);
 }
 
-void hold_all(const std::vector<GpuTier*>& tiers, DeviceStream stream) {
-  std::vector<std::shared_ptr<const DeviceEvent>> held;
-  for (const GpuTier* tier : tiers) {
-    auto use = tier->last_use();
-    if (std::find(held.begin(), held.end(), use) != held.end()) continue;
-    use->hold(stream);
-    held.push_back(std::move(use));
-  }
-}
-
-GpuTier::GpuTier(Table& table)
-    : table_(&table),
-      device_(table.options().cache.gpu),
-      row_bytes_(sizeof(RowHeader) + table.line_bytes()) {
+GpuTier::GpuTier(Table& table) : table_(&table), device_(table.options().cache.gpu) {
   const CacheOptions& options = table.options().cache;
+  const size_t row_bytes = sizeof(RowHeader) + table.line_bytes();
   cache_ = take_from(memory_, [&](DeviceArena& arena) {
     return DeviceCache::take(arena, options.rows, table.line_bytes(), options.policy);
   });
-  const DeviceStream stream = out_stream_.get();
+  const DeviceStream stream = own_stream_.get();
   device_cache_clear(cache_, stream);
   const UpdateStep step = table.step_settings();
   take_from(constants_, [&](DeviceArena& arena) {
-    default_line_ = arena.take<std::byte>(row_bytes_);
+    default_line_ = arena.take<std::byte>(row_bytes);
     corrections_ = arena.take<float>(step.corrections_count);
-    update_counts_ = arena.take<uint64_t>(2);
+    counts_ = arena.take<uint64_t>(kCounts);
     cache_on_device_ = arena.take<DeviceCache>(1);
   });
   upload(cache_on_device_, &cache_, 1, stream);
-  upload(update_counts_, kNoUpdates, 2, stream);
-  pinned_.reserve(std::max(row_bytes_, step.corrections_count * sizeof(float)));
-  upload_bytes(default_line_, table.default_line(), row_bytes_, stream);
+  upload(counts_, kZeros, kCounts, stream);
+  pinned_.reserve(std::max(row_bytes, step.corrections_count * sizeof(float)));
+  upload_bytes(default_line_, table.default_line(), row_bytes, stream);
   if (step.corrections_count > 0) {
     std::memcpy(pinned_.data(), step.corrections, step.corrections_count * sizeof(float));
     copy_async(corrections_, reinterpret_cast<const float*>(pinned_.data()), step.corrections_count,
                stream);
   }
-  end_recorded(stream);
+  own_use_->record(stream);
   own_use_->wait();
+  host_rows_.emplace(table, counts_ + kCounts - 1);
   if (table.sharding().ranks != nullptr) {
     rank_work = std::make_unique<DeviceRankWork>();
     ahead_ = std::make_unique<DevicePrefetch>(table, *this);
@@ -144,10 +140,9 @@ GpuTier::~GpuTier() {
   ahead_.reset();
   try {
     const OnDevice here(device_);
-    last_use()->wait();
+    wait_for_host_rows();
     if (rank_work != nullptr) rank_work->used.wait();
-    check(cudaStreamSynchronize(in_stream_.get()), "the end of a table");
-    check(cudaStreamSynchronize(out_stream_.get()), "the end of a table");
+    check(cudaStreamSynchronize(own_stream_.get()), "the end of a table");
   } catch (const Error&) {
     // The device is lost, and its memory with it.
   }
@@ -161,33 +156,15 @@ std::shared_ptr<void> GpuTier::copy_ahead(const std::vector<Feature>& features) 
 }
 
 size_t GpuTier::bytes() const {
-  size_t total = memory_.bytes() + constants_.bytes() + scratch_.bytes();
-  for (const Chunk& chunk : in_) total += chunk.device.bytes();
-  for (const Chunk& chunk : out_) total += chunk.device.bytes();
+  size_t total = memory_.bytes() + constants_.bytes() + scratch_.bytes() + host_rows_->bytes();
   if (ahead_ != nullptr) total += ahead_->bytes();
   if (rank_work != nullptr) total += rank_work->bytes + rank_work->features_ahead.bytes();
   total += keys_pool.bytes();
   return total + (workspace == nullptr ? 0 : workspace->bytes());
 }
 
-size_t GpuTier::chunk_rows() const {
-  return std::max<size_t>(table_->options().cache.staging_bytes / stride(), 1);
-}
-
-void GpuTier::reserve(size_t rows) {
-  finish(Executor());
-  reserve_out(rows, Executor());
-  for (Chunk& chunk : in_) chunk.reserve(staging_bytes(rows), staging_bytes(chunk_rows()));
-}
-
-void GpuTier::reserve_out(size_t rows, const Executor& executor) {
-  const size_t bytes = staging_bytes(rows);
-  const bool grows = std::any_of(out_, out_ + 2, [&](const Chunk& chunk) {
-    return chunk.pinned.bytes() < bytes || chunk.device.bytes() < bytes;
-  });
-  if (!grows) return;
-  finish(executor);
-  for (Chunk& chunk : out_) chunk.reserve(bytes, staging_bytes(chunk_rows()));
+size_t GpuTier::piece_rows() const {
+  return std::max<size_t>(table_->options().cache.piece_bytes / stride(), 1);
 }
 
 // --- rows that were lost -------------------------------------------------------------------------
@@ -203,134 +180,91 @@ void GpuTier::refuse_if_lost() const {
        table_->name().c_str(), device_, lost_);
 }
 
-// --- rows come in --------------------------------------------------------------------------------
-
-void GpuTier::begin_bring_in(std::vector<const std::byte*> lines, const Executor& executor) {
-  incoming_ = std::move(lines);
-  staged_ = scattered_ = 0;
-  next_scatter_ = next_stage_;
-  for (size_t i = 0; i < 2 && staged_ < incoming_.size(); ++i) stage(executor);
+void GpuTier::wait_for_host_rows() {
+  last_use()->wait();
+  wait_for_transit();
 }
 
-void GpuTier::end_bring_in(std::byte* const* targets, const Executor& executor,
-                           DeviceStream stream) {
-  while (scattered_ < incoming_.size()) {
-    scatter(targets, stream);
-    if (staged_ < incoming_.size()) stage(executor);
+namespace {
+
+// Of each tier, (T), or null. Those of the calls of one layer are the same.
+void hold_each(const std::vector<std::shared_ptr<DeviceEvent>>& events, DeviceStream stream) {
+  const DeviceEvent* held = nullptr;
+  for (const auto& event : events) {
+    if (event == nullptr || event.get() == held) continue;
+    event->hold(stream);
+    held = event.get();
   }
-  incoming_.clear();
 }
 
-void GpuTier::stage(const Executor& executor) {
-  Chunk& chunk = in_[next_stage_++ % 2];
-  chunk.moved.wait();  // its rows may not have been scattered, if that call failed
-  chunk.filled.wait();
-  const size_t first = staged_, rows = std::min(chunk_rows(), incoming_.size() - first);
-  chunk.reserve(staging_bytes(rows), staging_bytes(chunk_rows()));
-  executor.run((rows + kBlockRows - 1) / kBlockRows, [&](size_t block) {
-    const size_t end = std::min(rows, (block + 1) * kBlockRows);
-    for (size_t i = block * kBlockRows; i < end; ++i) {
-      if (i + 4 < end && incoming_[first + i + 4] != nullptr) {
-        __builtin_prefetch(incoming_[first + i + 4]);
-      }
-      const std::byte* const line = incoming_[first + i];
-      if (line != nullptr) std::memcpy(chunk.pinned.data() + i * stride(), line, row_bytes_);
-    }
-  });
-  copy_async(chunk.device.data(), chunk.pinned.data(), rows * stride(), in_stream_.get());
-  chunk.moved.record(in_stream_.get());
-  chunk.rows = rows;
-  staged_ += rows;
+}  // namespace
+
+void hold_slots(const std::vector<GpuTier*>& tiers, DeviceStream stream) {
+  std::vector<std::shared_ptr<DeviceEvent>> uses;
+  for (const GpuTier* tier : tiers) uses.push_back(tier->last_use());
+  hold_each(uses, stream);
 }
 
-void GpuTier::scatter(std::byte* const* targets, DeviceStream stream) {
-  Chunk& chunk = in_[next_scatter_++ % 2];
-  chunk.moved.hold(stream);
-  device_copy_lines({nullptr, chunk.device.data(), stride()}, {targets + scattered_, nullptr, 0},
-                    nullptr, chunk.rows, row_bytes_, stream);
-  chunk.filled.record(stream);
-  scattered_ += chunk.rows;
+void hold_host_rows(const std::vector<GpuTier*>& tiers, DeviceStream stream) {
+  std::vector<std::shared_ptr<DeviceEvent>> all;
+  for (const GpuTier* tier : tiers) all.push_back(tier->gone_);
+  hold_each(all, stream);
+  for (GpuTier* tier : tiers) tier->gone_ = nullptr;
 }
 
 // --- rows go out ---------------------------------------------------------------------------------
 
-void GpuTier::send_back(const DeviceLines& rows, const uint32_t* places, size_t count,
-                        const Executor& executor, DeviceStream stream) {
-  for (size_t first = 0; first < count;) {
-    Chunk& chunk = out_[next_out_++ % 2];
-    finish(chunk, executor);
-    const size_t piece = std::min(chunk_rows(), count - first);
-    chunk.reserve(staging_bytes(piece), staging_bytes(chunk_rows()));
-    chunk.places.assign(places + first, places + first + piece);
-    DeviceLines from = rows;
-    if (from.pointers != nullptr) {
-      from.pointers += first;
-    } else {
-      from.base += first * from.stride;
-    }
-    device_copy_lines(from, {nullptr, chunk.device.data(), stride()}, nullptr, piece, row_bytes_,
-                      stream);
-    chunk.moved.record(stream);
-    chunk.moved.hold(out_stream_.get());
-    copy_async(chunk.pinned.data(), chunk.device.data(), piece * stride(), out_stream_.get());
-    chunk.filled.record(out_stream_.get());
-    chunk.rows = piece;
-    first += piece;
-  }
-}
-
-void GpuTier::finish(const Executor& executor) {
-  for (size_t i = 0; i < 2; ++i) finish(out_[(next_out_ + i) % 2], executor);
-}
-
-void GpuTier::finish(Chunk& chunk, const Executor& executor) {
-  if (chunk.rows == 0) return;
-  chunk.filled.wait();
-  std::atomic<size_t> behind{0};
-  const size_t tasks = chunk.rows < kBlockRows ? 1 : std::min<size_t>(executor.threads(), 32);
+void GpuTier::before_write_back(const RowHeader* rows, const uint32_t* places, size_t count,
+                                const Executor& executor) {
+  const size_t tasks = count < kTaskRows ? 1 : std::min<size_t>(executor.threads(), 32);
+  const auto partition_of = [&](size_t i) {
+    return table_->partition_number(rows[i].key, mix64(static_cast<uint64_t>(rows[i].key)));
+  };
   // Each task has its own partitions.
   executor.run(tasks, [&](size_t task) {
-    size_t own = 0;
-    for (size_t i = 0; i < chunk.rows; ++i) {
-      const std::byte* const row = chunk.pinned.data() + i * stride();
-      int64_t key;
-      std::memcpy(&key, row, sizeof(key));
-      const size_t number = table_->partition_number(key, mix64(static_cast<uint64_t>(key)));
+    for (size_t i = 0; i < count + kRowsAhead; ++i) {
+      if (i < count && places[i] != kNoSlot) {
+        const size_t number = partition_of(i);
+        if (number % tasks == task) __builtin_prefetch(table_->partition(number).at(places[i]));
+      }
+      if (i < kRowsAhead) continue;
+      const size_t r = i - kRowsAhead;
+      if (places[r] == kNoSlot) continue;
+      const size_t number = partition_of(r);
       if (number % tasks != task) continue;
       Partition& partition = table_->partition(number);
       std::unique_lock lock(partition.mutex, std::defer_lock);
       if (table_->snapshot_open()) lock.lock();
-      own += partition.write_back(chunk.places[i], row) ? 1 : 0;
+      partition.before_write_back(places[r], rows[r]);
     }
-    behind += own;
   });
-  written_back_ += behind;
-  chunk.rows = 0;
 }
 
-Executor GpuTier::settlers() {
-  if (threads_ == nullptr) {
-    const size_t most = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostSettlers);
-    const size_t wanted = table_->options().cache.settle_threads;
-    threads_ = std::make_unique<Threads>(
-        wanted != 0 ? wanted : std::min(most, slots() * stride() / kSettlerBytes + 1));
-  }
-  return Executor(threads_->executor());
+size_t GpuTier::take_written_back() {
+  const DeviceStream stream = own_stream_.get();
+  uint64_t* const counted = counts_ + kCounts - 1;
+  hold(stream);
+  pinned_.reserve(sizeof(uint64_t));
+  auto* const count = reinterpret_cast<uint64_t*>(pinned_.data());
+  copy_async(count, counted, 1, stream);
+  ready_.record(stream);
+  ready_.wait();
+  // The last that can fail: until then the next call finds the count.
+  upload(counted, kZeros, 1, stream);
+  end(stream);
+  return *count;
 }
 
 size_t GpuTier::settle() {
   const OnDevice here(device_);
-  const Executor executor = settlers();
-  finish(executor);
   for (size_t first = 0; first < slots(); first += kPieceSlots) {
-    settle_slots(first, std::min(kPieceSlots, slots() - first), executor);
+    settle_slots(first, std::min(kPieceSlots, slots() - first));
   }
-  finish(executor);
   return take_written_back();
 }
 
 void GpuTier::settle_ahead() {
-  const size_t piece = std::min(kPieceSlots, 4 * chunk_rows());
+  const size_t piece = std::min(kPieceSlots, 4 * piece_rows());
   const OnDevice here(device_);
   std::optional<OwnStream> stream;
   std::optional<DeviceEvent> idle;
@@ -341,33 +275,43 @@ void GpuTier::settle_ahead() {
     }
     if (!stream.has_value()) stream.emplace(), idle.emplace();
     const auto lock = lock_when_idle(stream->get(), &*idle);
-    const Executor executor = settlers();
-    settle_slots(first, std::min(piece, slots() - first), executor);
-    finish(executor);
-    table_->note_settled(take_written_back());
+    settle_slots(first, std::min(piece, slots() - first));
+    table_->note_settled(0);
   }
 }
 
-void GpuTier::settle_slots(size_t first, size_t count, const Executor& executor) {
-  const DeviceStream stream = out_stream_.get();
-  begin(stream);
-  const size_t wanted = device_cache_dirty_scratch(count);
-  std::byte* scratch = nullptr;
+void GpuTier::settle_slots(size_t first, size_t count) {
+  const DeviceStream stream = own_stream_.get();
+  const SlotUse use(*this, stream);
+  const size_t dirty_bytes = device_cache_dirty_scratch(count);
+  const size_t rows_bytes = device_rows_scratch(1);
+  std::byte *scratch = nullptr, *rows_scratch = nullptr;
   const DeviceDirty dirty = take_from(scratch_, [&](DeviceArena& arena) {
-    scratch = arena.take<std::byte>(wanted);
+    scratch = arena.take<std::byte>(dirty_bytes);
+    rows_scratch = arena.take<std::byte>(rows_bytes);
     return DeviceDirty::take(arena, count);
   });
-  pinned_.reserve((count + 1) * sizeof(uint32_t));
-  auto* const answer = reinterpret_cast<uint32_t*>(pinned_.data());
-  // All memory is there before the first row is called clean.
-  reserve_out(count, executor);
+  std::optional<Leaving> leaving;
+  if (table_->watching()) {
+    leaving = take_from(pinned_, [&](DeviceArena& arena) { return Leaving(arena, count); });
+  }
+  const DeviceHostRows rows = host_rows_->rows();
+  const uint32_t begins[] = {0, static_cast<uint32_t>(count)};
   change_slots([&] {
-    device_cache_dirty(cache_, first, count, dirty, scratch, wanted, stream);
-    copy_async(answer, dirty.count, 1, stream);
-    copy_async(answer + 1, dirty.places, count, stream);
-    ready_.record(stream);
-    ready_.wait();
-    send_back({dirty.lines, nullptr, 0}, answer + 1, *answer, executor, stream);
+    device_cache_dirty(cache_, first, count, dirty, scratch, dirty_bytes, stream);
+    if (leaving.has_value()) {
+      copy_async(leaving->count, dirty.count, 1, stream);
+      copy_async(leaving->places, dirty.places, count, stream);
+      copy_async(leaving->headers, dirty.headers, count, stream);
+      ready_.record(stream);
+      ready_.wait();
+      // A snapshot's copies are of rows that arrived.
+      wait_for_transit();
+      before_write_back(leaving->headers, leaving->places, *leaving->count, Executor());
+    }
+    hold_host_rows({this}, stream);
+    device_write_back(&rows, 1, begins, {dirty.lines, nullptr, 0, dirty.places, dirty.count},
+                      rows_scratch, rows_bytes, stream);
   });
 }
 
@@ -378,22 +322,20 @@ std::unique_lock<std::shared_mutex> GpuTier::lock_when_idle(DeviceStream stream,
 
 void GpuTier::clear() {
   const OnDevice here(device_);
+  // The caller may free or replace rows.
+  end_transit();
+  host_rows_->forget();
   if (ahead_ != nullptr) ahead_->forget();
   change_slots([&] {
-    for (Chunk& chunk : out_) {
-      if (chunk.rows > 0) chunk.filled.wait();
-      chunk.rows = 0;
-    }
-    hold(out_stream_.get());
-    device_cache_clear(cache_, out_stream_.get());
-    end_recorded(out_stream_.get());
+    device_cache_clear(cache_, own_stream_.get());
+    record_use(own_stream_.get());
   });
   lost_[0] = '\0';
 }
 
 void GpuTier::read_headers(const int64_t* keys, size_t count, RowHeader* headers) {
   const OnDevice here(device_);
-  const DeviceStream stream = out_stream_.get();
+  const DeviceStream stream = own_stream_.get();
   begin(stream);
   const auto take = [&](DeviceArena& arena) { return Found(arena, count); };
   const Found device = take_from(scratch_, take), host = take_from(pinned_, take);
@@ -410,7 +352,7 @@ void GpuTier::read_headers(const int64_t* keys, size_t count, RowHeader* headers
 void GpuTier::drop(const int64_t* keys, size_t count) {
   if (count == 0) return;
   const OnDevice here(device_);
-  const DeviceStream stream = out_stream_.get();
+  const DeviceStream stream = own_stream_.get();
   begin(stream);
   const auto take = [&](DeviceArena& arena) { return arena.take<int64_t>(count); };
   int64_t* const device = take_from(scratch_, take);
@@ -420,24 +362,25 @@ void GpuTier::drop(const int64_t* keys, size_t count) {
   change_slots([&] {
     device_cache_drop(cache_, device, count, stream);
     if (ahead_ != nullptr) ahead_->leave_out_free(stream);
-    end_recorded(stream);
+    record_use(stream);
     own_use_->wait();
   });
 }
 
 UpdateTotals GpuTier::take_updates() {
   const OnDevice here(device_);
-  const DeviceStream stream = out_stream_.get();
+  const DeviceStream stream = own_stream_.get();
   hold(stream);
-  pinned_.reserve(2 * sizeof(uint64_t));
+  if (gone_ != nullptr) gone_->hold(stream);
+  pinned_.reserve(kCounts * sizeof(uint64_t));
   auto* const counts = reinterpret_cast<uint64_t*>(pinned_.data());
-  copy_async(counts, update_counts_, 2, stream);
+  copy_async(counts, counts_, kCounts, stream);
   ready_.record(stream);
   ready_.wait();
   // The last that can fail: until then the next call finds the counts.
-  upload(update_counts_, kNoUpdates, 2, stream);
+  upload(counts_, kZeros, kCounts, stream);
   end(stream);
-  return {counts[0], counts[1]};
+  return {counts[0], counts[1], counts[2]};
 }
 
 // --- prefetching ---------------------------------------------------------------------------------
@@ -462,7 +405,7 @@ void GpuTier::let_go_of_windows() {
 
 void GpuTier::expect(const int64_t* keys, const uint32_t* uses, size_t count) {
   const OnDevice here(device_);
-  const DeviceStream stream = out_stream_.get();
+  const DeviceStream stream = own_stream_.get();
   begin(stream);
   for (size_t first = 0; first < count; first += kPieceKeys) {
     const size_t piece = std::min(kPieceKeys, count - first);

@@ -1,8 +1,9 @@
 // A table's slots on a GPU, and the transfer of its rows between them and the host tier.
 //
-// Rows travel through pinned memory, in chunks of at most staging_bytes, two each way. Copies run
-// on the tier's own streams, beside the caller's. Rows on their way out reach the host tier when a
-// caller needs it up to date (finish), or when their chunk is reused.
+// Kernels read and write the rows of the host tier in place, on the caller's stream
+// (gpu/kernels/lines.h). The host keeps its index and what snapshots need: it takes a snapshot's
+// copy of a row before a kernel that writes the row. Who reads rows of the host tier waits until no
+// kernel writes them (wait_for_host_rows); a lookup needs only their keys, which no kernel writes.
 //
 // A slot has its tag before its row, and a row leaves its slot before it is in the host tier. So a
 // failure in between loses rows: the tier then refuses all calls, until the table is cleared or the
@@ -14,14 +15,15 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
+#include <utility>
 #include <vector>
 
 #include "core/base/executor.h"
-#include "core/base/threads.h"
 #include "core/gpu/kernels/cache.h"
-#include "core/gpu/kernels/lines.h"
 #include "core/gpu/kernels/runtime.h"
+#include "core/gpu/step/host_rows.h"
 #include "core/gpu/step/keys_ahead.h"
 #include "core/gpu/step/prefetch.h"
 #include "core/table/device_tier.h"
@@ -43,6 +45,7 @@ class GpuTier final : public DeviceTier {
   size_t bytes() const override;
   size_t settle() override;
   void settle_ahead() override;
+  void wait_for_host_rows() override;
   void clear() override;
   void read_headers(const int64_t* keys, size_t count, RowHeader* headers) override;
   void drop(const int64_t* keys, size_t count) override;
@@ -58,7 +61,20 @@ class GpuTier final : public DeviceTier {
   const DeviceCache* cache_on_device() const { return cache_on_device_; }
   const std::byte* default_line() const { return default_line_; }  // on the device
   const float* corrections() const { return corrections_; }        // on the device
-  uint64_t* update_counts() const { return update_counts_; }       // (2) on the device
+  uint64_t* update_counts() const { return counts_; }              // (2) on the device
+  HostRows& host_rows() { return *host_rows_; }
+  // Rows are on their way to the host tier on another stream until the event.
+  void note_host_rows_in_transit(std::shared_ptr<DeviceEvent> gone) { gone_ = std::move(gone); }
+  bool in_transit_by(const std::shared_ptr<DeviceEvent>& gone) const { return gone_ == gone; }
+  // Waits for them.
+  void wait_for_transit() {
+    if (gone_ != nullptr) gone_->wait();
+  }
+  // As wait_for_host_rows, before the host changes rows.
+  void end_transit() {
+    wait_for_host_rows();
+    gone_ = nullptr;
+  }
   size_t stride() const { return cache_.stride; }
   // hold: the stream's later work waits for all earlier users of the slots; without the lock, too.
   // begin: as hold, in the lock; fails with DataLoss once rows were lost. end: later users wait for
@@ -68,23 +84,22 @@ class GpuTier final : public DeviceTier {
     refuse_if_lost();
     hold(stream);
   }
+  void refuse_if_lost() const;
   void end(DeviceStream stream) noexcept {
     own_use_->record_or_wait(stream);
-    end(own_use_);
+    note_use(own_use_);
+    ++uses_;
   }
   // As end, of a call whose tables share one event: it was recorded after all their work.
-  void end(const std::shared_ptr<DeviceEvent>& recorded) noexcept {
-    const std::lock_guard lock(use_mutex_);
-    last_use_ = recorded;
+  void end(const std::shared_ptr<DeviceEvent>& use) noexcept {
+    note_use(use);
     ++uses_;
   }
   // The end of the last use of the slots; without the lock, too.
-  std::shared_ptr<const DeviceEvent> last_use() const {
+  std::shared_ptr<DeviceEvent> last_use() const {
     const std::lock_guard lock(use_mutex_);
-    return last_use_;
+    return use_;
   }
-  // Fails with DataLoss once rows were lost.
-  void refuse_if_lost() const;
   // Runs change(), which leaves slots that are wrong if it fails. Then the rows are lost.
   template <typename Change>
   void change_slots(Change&& change) {
@@ -101,26 +116,12 @@ class GpuTier final : public DeviceTier {
   std::shared_ptr<void> copy_ahead(const std::vector<Feature>& features) override;
   // How often the slots were used; without the lock, too.
   uint64_t uses() const { return uses_; }
-  // Rows that are copied together, either way.
-  size_t chunk_rows() const;
-  // Allocates the staging memory for `rows` rows; finishes the rows on their way out.
-  void reserve(size_t rows);
-  // The same only for rows that go out; finishes them only if there must be more memory.
-  void reserve_out(size_t rows, const Executor& executor);
-
-  // Rows come in, first step: takes their lines in the host tier, (count), null: none. The lines
-  // must not change until end_bring_in; some of them are copied at once. Voids an earlier call that
-  // end_bring_in did not follow.
-  void begin_bring_in(std::vector<const std::byte*> lines, const Executor& executor);
-  // Second step: scatters them on the stream to `targets`, (count) on the device.
-  void end_bring_in(std::byte* const* targets, const Executor& executor, DeviceStream stream);
-
-  // Rows go out: they are read on the stream, whose later work may overwrite them. places: (count).
-  void send_back(const DeviceLines& rows, const uint32_t* places, size_t count,
-                 const Executor& executor, DeviceStream stream);
-  void finish(const Executor& executor);
-  // Rows that were brought up to date in the host tier since the last call.
-  size_t take_written_back() { return std::exchange(written_back_, 0); }
+  // Rows of piece_bytes.
+  size_t piece_rows() const;
+  // Call it before a kernel writes rows back, if the table is watched: takes the snapshot's copies
+  // of those that it will change. rows: (count) their headers; places: (count), kNoSlot: none.
+  void before_write_back(const RowHeader* rows, const uint32_t* places, size_t count,
+                         const Executor& executor);
 
   // Memory and passes of the layer whose first table this is.
   std::unique_ptr<DeviceWorkspace> workspace;
@@ -130,63 +131,63 @@ class GpuTier final : public DeviceTier {
   std::unique_ptr<DeviceRankWork> rank_work;
 
  private:
-  // A staging buffer for rows in one direction.
-  struct Chunk {
-    PinnedBlock pinned;
-    DeviceBlock device;
-    DeviceEvent filled;  // inwards: scattered, the chunk is free; outwards: in pinned memory
-    DeviceEvent moved;   // copied from the other side
-    size_t rows = 0;
-    std::vector<uint32_t> places;  // outwards
-
-    // bytes: of all its rows; most: of any.
-    void reserve(size_t bytes, size_t most) {
-      pinned.reserve(bytes, most);
-      device.reserve(bytes, most);
-    }
-  };
-  // As end; it fails if there is no record.
-  void end_recorded(DeviceStream stream) {
-    own_use_->record(stream);
-    end(own_use_);
+  friend void hold_host_rows(const std::vector<GpuTier*>& tiers, DeviceStream stream);
+  void note_use(const std::shared_ptr<DeviceEvent>& use) noexcept {
+    std::lock_guard lock(use_mutex_);
+    use_ = use;
   }
-  size_t staging_bytes(size_t rows) const { return std::min(rows, chunk_rows()) * stride(); }
-  Executor settlers();
-  // Writes the dirty rows among slots [first, first + count) back, but for those in chunks.
-  void settle_slots(size_t first, size_t count, const Executor& executor);
-  void stage(const Executor& executor);
-  void scatter(std::byte* const* targets, DeviceStream stream);
-  void finish(Chunk& chunk, const Executor& executor);
+  // As end, and fails.
+  void record_use(DeviceStream stream) {
+    own_use_->record(stream);
+    note_use(own_use_);
+  }
+  // Writes the dirty rows among slots [first, first + count) back.
+  void settle_slots(size_t first, size_t count);
+  // Waits for the rows on their way, and returns how many were out of date.
+  size_t take_written_back();
 
   Table* table_;
   int device_ = 0;
-  size_t row_bytes_;  // header and line
   DeviceBlock memory_, constants_, scratch_;
   PinnedBlock pinned_;
   DeviceCache cache_;
   DeviceCache* cache_on_device_ = nullptr;
   std::byte* default_line_ = nullptr;
   float* corrections_ = nullptr;
-  uint64_t* update_counts_ = nullptr;
-  std::unique_ptr<Threads> threads_;  // of settlers; null before the first
-  OwnStream in_stream_, out_stream_;
+  uint64_t* counts_ = nullptr;  // (3): updates, those left out, rows written back
+  std::optional<HostRows> host_rows_;
+  OwnStream own_stream_;
   DeviceEvent ready_;
   const std::shared_ptr<DeviceEvent> own_use_ = std::make_shared<DeviceEvent>();
-  std::shared_ptr<DeviceEvent> last_use_ = own_use_;
-  mutable std::mutex use_mutex_;  // of last_use_
+  mutable std::mutex use_mutex_;  // of use_
+  std::shared_ptr<DeviceEvent> use_ = own_use_;
+  std::shared_ptr<DeviceEvent> gone_;  // null: no rows are in transit
   std::atomic<uint64_t> uses_{0};
   char lost_[256] = "";  // why rows were lost; "": none were
 
-  Chunk in_[2], out_[2];
-  size_t next_out_ = 0;
-  // Rows that come in: staged [0, staged_), of which [0, scattered_) were scattered.
-  std::vector<const std::byte*> incoming_;
-  size_t staged_ = 0, scattered_ = 0;
-  size_t next_stage_ = 0, next_scatter_ = 0;  // numbers of chunks
-  size_t written_back_ = 0;
-
   std::unique_ptr<DevicePrefetch> ahead_;  // the last: its thread uses all above
 };
+
+// While it lives, work on the stream uses the slots: it waits for earlier users, and later ones for
+// it.
+class SlotUse {
+ public:
+  SlotUse(GpuTier& tier, DeviceStream stream) : tier_(&tier), stream_(stream) {
+    tier.begin(stream);
+  }
+  ~SlotUse() { tier_->end(stream_); }
+  SlotUse(const SlotUse&) = delete;
+
+ private:
+  GpuTier* tier_;
+  DeviceStream stream_;
+};
+
+// As GpuTier::hold, of all tiers.
+void hold_slots(const std::vector<GpuTier*>& tiers, DeviceStream stream);
+// The stream's later work, which uses rows of the tiers' host tiers, comes after rows in transit.
+// So does the work of later users of the slots, when this user ends.
+void hold_host_rows(const std::vector<GpuTier*>& tiers, DeviceStream stream);
 
 // The GPU tier of a table; null when it has none.
 GpuTier* gpu_tier_of(const Table& table);
@@ -211,7 +212,7 @@ auto lock_when_idle(const std::vector<GpuTier*>& tiers, DeviceStream stream, Dev
   };
   for (int waits = 0;; ++waits) {
     const uint64_t used = uses();
-    hold_all(tiers, stream);
+    hold_slots(tiers, stream);
     idle->record(stream);
     idle->wait();
     auto held = lock();

@@ -9,6 +9,8 @@
 #include "core/gpu/kernels/runtime.h"
 #include "core/gpu/kernels/unique.h"
 #include "core/gpu/step/call_keys.h"
+#include "core/gpu/step/host_rows.h"
+#include "core/gpu/step/transit.h"
 #include "core/table/table.h"
 
 namespace hotrow {
@@ -36,12 +38,15 @@ struct DeviceBatch : DeviceBatchKeys {
   std::vector<uint64_t> host_epochs;     // (T)
   std::vector<uint32_t> distinct_first;  // (T + 1) distinct keys before each table
   DeviceBypass bypass;
-  std::vector<uint32_t> bypass_places;  // (B)
-  std::vector<uint32_t> bypass_first;   // (T + 1)
-  std::vector<uint64_t> lookups;        // (T) keys that have a row
-  size_t missing = 0;                   // distinct keys that had no slot
-  size_t absent = 0;                    // distinct keys that have none
-  DeviceBlock bypass_memory;
+  std::vector<uint32_t> bypass_first;  // (T + 1)
+  uint32_t* bypass_places = nullptr;   // (B) on the device
+  // (B) the same in the host's memory, if a table was watched; else empty. Keys, in headers.
+  std::vector<uint32_t> watched_places;
+  std::vector<RowHeader> watched_rows;
+  std::vector<uint64_t> lookups;      // (T) keys that have a row
+  size_t missing = 0;                 // distinct keys that had no slot
+  size_t absent = 0;                  // distinct keys that have none
+  mutable DeviceBlock bypass_memory;  // until its rows go back; see RowsInTransit
 
   size_t bytes() const { return DeviceBatchKeys::bytes() + bypass_memory.bytes(); }
   void note_epochs() {
@@ -68,6 +73,14 @@ struct DeviceBatch : DeviceBatchKeys {
   }
 };
 
+// A missing key that is looked for in the host tier.
+struct SoughtKey {
+  uint64_t hash;
+  Partition* partition;
+  bool beside_reader;  // of a snapshot
+  uint8_t task;
+};
+
 class DeviceWorkspace {
  public:
   // Batches of passes that wait for their backward pass, and of a call without one.
@@ -82,6 +95,9 @@ class DeviceWorkspace {
   DeviceBlock squares;           // of the rows of columns, on ranks
   DeviceBlock total;             // of their squares, on ranks
   PinnedBlock answer, sent;
+  NewHostBlocks new_blocks;
+  std::vector<SoughtKey> sought;
+  RowsInTransit transit;  // of the last backward pass
   DeviceEvent ready;
   // The end of the last call with this first table. Calls that use the table come one after the
   // other, also on the device; so a later record is also the end of all earlier ones, and tables
@@ -91,7 +107,7 @@ class DeviceWorkspace {
   size_t bytes() const {
     size_t total = described_update.bytes() + scratch.bytes() + described.bytes() +
                    missing.bytes() + terms.bytes() + sums.bytes() + factors.bytes() +
-                   squares.bytes() + this->total.bytes();
+                   squares.bytes() + this->total.bytes() + new_blocks.bytes();
     for (const DeviceBatch& batch : batches) {
       total += batch.bytes();
     }

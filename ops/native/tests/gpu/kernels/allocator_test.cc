@@ -112,7 +112,7 @@ TableOptions options_of(int gpu) {
   options.cache.rows = 100;
   options.cache.device = CacheDevice::kGpu;
   options.cache.gpu = gpu;
-  options.cache.staging_bytes = 2000;
+  options.cache.piece_bytes = 2000;
   return options;
 }
 

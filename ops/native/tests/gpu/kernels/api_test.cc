@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/gpu/kernels/lines.h"
+#include "core/gpu/kernels/keys.h"
 #include "core/gpu/kernels/runtime.h"
 #include "tests/error_code.h"
 #include "tests/gpu/device_array.h"
@@ -15,14 +15,17 @@ namespace {
 // More than any device or host has.
 constexpr size_t kTooMuch = size_t{1} << 50;
 
-// Returns the value by way of a kernel.
-uint32_t copied(uint32_t value) {
-  const DeviceArray<uint32_t> from(std::vector<uint32_t>{value}), to(1);
-  const auto lines = [](const DeviceArray<uint32_t>& array) {
-    return DeviceLines{nullptr, reinterpret_cast<std::byte*>(array.data()), sizeof(uint32_t)};
-  };
-  device_copy_lines(lines(from), lines(to), nullptr, 1, sizeof(uint32_t), kStream);
-  return to.read()[0];
+// Launches a kernel, and returns whether it ran.
+bool launched() {
+  std::byte line{};
+  const DeviceArray<std::byte*> none(std::vector<std::byte*>{nullptr});
+  const DeviceArray<std::byte*> lines(std::vector<std::byte*>{&line});
+  const DeviceArray<uint32_t> one(std::vector<uint32_t>{1});
+  DeviceProbed before, probed;
+  before.lines = none.data();
+  probed.lines = lines.data();
+  device_drop_absent(before, one.data(), 1, probed, kStream);
+  return lines.read()[0] == nullptr;
 }
 
 }  // namespace
@@ -32,9 +35,9 @@ TEST_CASE("device memory: what is not there fails by name, and no later launch r
   PinnedBlock pinned;
   CHECK(error_code([&] { block.reserve(kTooMuch); }) == Code::kResourceExhausted);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
-  CHECK(copied(5) == 5);
+  CHECK(launched());
   CHECK(error_code([&] { pinned.reserve(kTooMuch); }) == Code::kResourceExhausted);
-  CHECK(copied(6) == 6);
+  CHECK(launched());
   block.reserve(1);
   CHECK(block.data() != nullptr);
 }
@@ -49,7 +52,7 @@ TEST_CASE("device memory: what an allocator asked CUDA for in vain, no later lau
   DeviceBlock block;
   CHECK(error_code([&] { block.reserve(1); }) == Code::kResourceExhausted);
   set_allocator(0, {});
-  CHECK(copied(7) == 7);
+  CHECK(launched());
 }
 
 #if defined(HOTROW_SIMT)
@@ -68,7 +71,7 @@ TEST_CASE("emulated CUDA: every n-th call fails and leaves its error, until it i
   }
   std::thread([] { CHECK(cudaPeekAtLastError() == cudaSuccess); }).join();
   CHECK(cudaPeekAtLastError() == cudaErrorMemoryAllocation);
-  CHECK(error_code([] { copied(1); }) == Code::kResourceExhausted);
+  CHECK(error_code([] { launched(); }) == Code::kResourceExhausted);
   CHECK(cudaGetLastError() == cudaSuccess);
   for (void* each : at) {
     if (each != nullptr) CHECK(cudaFree(each) == cudaSuccess);
@@ -78,14 +81,19 @@ TEST_CASE("emulated CUDA: every n-th call fails and leaves its error, until it i
 TEST_CASE("emulated CUDA: registrations, streams, events, launches and waits fail, too") {
   int memory = 0;
   const auto registers = [&] {
-    check(cudaHostRegister(&memory, sizeof(memory), cudaHostRegisterDefault), "register");
-    check(cudaHostUnregister(&memory), "unregister");
+    check(cudaHostRegister(&memory, sizeof(memory), cudaHostRegisterMapped), "register");
+    void* there = nullptr;
+    const cudaError_t found = cudaHostGetDevicePointer(&there, &memory, 0);
+    const cudaError_t ended = cudaHostUnregister(&memory);
+    check(found, "address");
+    CHECK(there == &memory);
+    check(ended, "unregister");
   };
   const auto makes = [] {
     const OwnStream stream;
     DeviceEvent event;
   };
-  const auto launches = [] { copied(1); };
+  const auto launches = [] { launched(); };
   const auto waits = [] {
     const OwnStream stream;
     DeviceEvent event;
@@ -100,13 +108,38 @@ TEST_CASE("emulated CUDA: registrations, streams, events, launches and waits fai
     return code;
   };
   CHECK(fails(simt::kRegistrations, 0, registers) == Code::kResourceExhausted);
+  CHECK(fails(simt::kRegistrations, 1, registers) == Code::kResourceExhausted);
   CHECK(fails(simt::kCreations, 0, makes) == Code::kResourceExhausted);
   CHECK(fails(simt::kCreations, 1, makes) == Code::kResourceExhausted);
-  CHECK(fails(simt::kEnqueued, 3, launches) == Code::kInternal);  // after two fills, a copy
+  CHECK(fails(simt::kEnqueued, 6, launches) == Code::kInternal);  // after fills and copies
   CHECK(fails(simt::kWaits, 0, waits) == Code::kInternal);
   registers();
   CHECK(error_code([&] { check(cudaHostUnregister(&memory), "unregister"); }) == Code::kInternal);
   waits();
+}
+
+TEST_CASE(
+    "emulated CUDA: registered memory does not overlap, and what is not registered has no "
+    "address") {
+  std::vector<char> memory(300);
+  void* there = nullptr;
+  CHECK(cudaHostRegister(memory.data() + 100, 100, cudaHostRegisterMapped) == cudaSuccess);
+  for (const size_t first : {50, 100, 150, 199}) {
+    CAPTURE(first);
+    CHECK(cudaHostRegister(memory.data() + first, 60, cudaHostRegisterMapped) ==
+          cudaErrorHostMemoryAlreadyRegistered);
+  }
+  CHECK(cudaHostGetDevicePointer(&there, memory.data() + 199, 0) == cudaSuccess);
+  CHECK(cudaHostGetDevicePointer(&there, memory.data() + 200, 0) == cudaErrorInvalidValue);
+  CHECK(cudaHostGetDevicePointer(&there, memory.data() + 99, 0) == cudaErrorInvalidValue);
+  CHECK(cudaHostRegister(memory.data(), 100, cudaHostRegisterMapped) == cudaSuccess);
+  CHECK(cudaHostRegister(memory.data() + 200, 100, cudaHostRegisterMapped) == cudaSuccess);
+  CHECK(cudaHostUnregister(memory.data() + 150) == cudaErrorHostMemoryNotRegistered);
+  for (const size_t first : {0, 100, 200}) {
+    CHECK(cudaHostUnregister(memory.data() + first) == cudaSuccess);
+  }
+  CHECK(simt::registrations() == 0);
+  forget_last_error();
 }
 
 TEST_CASE("device events: where there is no record, the thread waits for the stream's work") {

@@ -14,6 +14,7 @@
 #include "core/gpu/kernels/lines.h"
 #include "core/gpu/kernels/update.h"
 #include "core/table/row_cache.h"
+#include "core/table/row_place.h"
 #include "tests/error_code.h"
 #include "tests/gpu/cache_model.h"
 #include "tests/gpu/described_steps.h"
@@ -24,15 +25,39 @@ namespace {
 
 constexpr size_t kWidth = 5;  // rows of 36 bytes in slots of 48
 
+constexpr size_t kRowBytes = sizeof(RowHeader) + kWidth * sizeof(float);
+constexpr size_t kBypassStride = 48;
+constexpr size_t kMostRows = 30000;
+
 // A table: its cache on the device, the model of it, and the host tier, by place.
 struct Table {
   Table(size_t rows, CachePolicy policy) : model((rows + kDeviceWays - 1) / kDeviceWays, policy) {
+    host.reserve(kMostRows);
+    void* there = nullptr;
+    must(cudaHostRegister(host.data(), kMostRows * sizeof(Row), cudaHostRegisterMapped));
+    must(cudaHostGetDevicePointer(&there, host.data(), 0));
+    blocks.write(std::vector<std::byte*>(blocks.size(), static_cast<std::byte*>(there)));
+    written_back.write({0});
     DeviceArena sizes;
     DeviceCache::take(sizes, rows, kWidth * sizeof(float), policy);
     memory = std::make_unique<DeviceArray<std::byte>>(sizes.used());
     DeviceArena arena(memory->data(), sizes.used());
     cache = DeviceCache::take(arena, rows, kWidth * sizeof(float), policy);
     device_cache_clear(cache, kStream);
+  }
+  ~Table() { must(cudaHostUnregister(host.data())); }
+  Table(const Table&) = delete;
+
+  // All partitions have all places, in one block.
+  DeviceHostRows host_rows() const {
+    DeviceHostRows rows;
+    rows.blocks = blocks.data();
+    rows.written_back = written_back.data();
+    rows.most_blocks = 1;
+    rows.first_shift = 20;
+    rows.stride = sizeof(Row);
+    rows.row_bytes = kRowBytes;
+    return rows;
   }
   std::unique_ptr<DeviceArray<std::byte>> memory;
   DeviceCache cache;
@@ -42,12 +67,11 @@ struct Table {
     float weights[kWidth];
   };
   std::vector<Row> host;
+  DeviceArray<std::byte*> blocks{size_t{1} << kPartitionBits};
+  DeviceArray<uint64_t> written_back{1};
   std::map<int64_t, uint32_t> places;
   std::map<int64_t, int> updates;  // the expected updates of every row
 };
-
-constexpr size_t kRowBytes = sizeof(RowHeader) + kWidth * sizeof(float);
-constexpr size_t kStagingStride = 48;
 
 // Runs batches of distinct keys through tables' caches as training does.
 class Trainer {
@@ -103,7 +127,6 @@ class Trainer {
 
     // The host tier assigns places, and creates rows.
     std::vector<uint32_t> places(missing);
-    std::vector<Table::Row> staged(missing);
     for (size_t m = 0; m < missing; ++m) {
       Table& table = table_of(first, missing_u[m]);
       const int64_t key = missing_keys[m];
@@ -111,6 +134,7 @@ class Trainer {
       if (absent(key)) continue;
       const auto [at, is_new] = table.places.emplace(key, static_cast<uint32_t>(table.host.size()));
       if (is_new) table.host.push_back({{key, 0, 0}, {}});
+      REQUIRE(table.host.size() <= kMostRows);
       places[m] = at->second;
     }
     DeviceArena insert_sizes;
@@ -119,34 +143,37 @@ class Trainer {
     DeviceArena insert_arena(insert_memory.data(), insert_memory.bytes());
     const DeviceInserted in = DeviceInserted::take(insert_arena, missing, count_of_tables);
     const DeviceArray<uint32_t> device_places(places);
-    const DeviceArray<std::byte> bypass(missing * kStagingStride + 16);
+    const DeviceArray<std::byte> bypass(missing * kBypassStride + 16);
     const bool always = compare && clock_ % 4 == 3;
     const auto admit = always ? RowCache::Admit::kAlways : RowCache::Admit::kIfWorthMore;
     const Scratch more(device_cache_insert_scratch(missing, count_of_tables));
     device_cache_insert(caches_.data(), count_of_tables, unique, probed, missing,
                         device_places.data(), DeviceLookup::kTrain, admit,
-                        {bypass.data(), kStagingStride}, in, more.data(), more.bytes(), kStream);
+                        {bypass.data(), kBypassStride}, in, more.data(), more.bytes(), kStream);
 
-    // Victims leave before rows come in.
-    const DeviceArray<std::byte> staging(missing * kStagingStride + 16);
-    const DeviceLines to_staging{nullptr, staging.data(), kStagingStride};
-    const uint32_t* victim_count = in.victim_first + count_of_tables;
-    device_copy_lines({in.victims, nullptr, 0}, to_staging, victim_count, missing, kRowBytes,
-                      kStream);
-    const auto victim_first = read_device(in.victim_first, count_of_tables + 1);
-    const size_t victims = victim_first.back();
-    const auto victim_places = read_device(in.victim_places, victims);
-    const auto victim_keys = read_device(in.victim_keys, victims);
-    write_back(staging, victims, victim_places, victim_first, &victim_keys);
+    const auto victims = read_device(in.victims, missing);
+    const auto victim_places = read_device(in.victim_places, missing);
     for (size_t m = 0; m < missing; ++m) {
-      if (places[m] != kNoSlot) staged[m] = table_of(first, missing_u[m]).host[places[m]];
+      if (victim_places[m] == kNoSlot) continue;
+      const Table& table = table_of(first, missing_u[m]);
+      CHECK(victims[m].key == table.host[victim_places[m]].header.key);
+      CHECK(victims[m].count > table.host[victim_places[m]].header.count);
     }
-    const DeviceArray<Table::Row> sources(staged);
-    device_copy_lines({nullptr, reinterpret_cast<std::byte*>(sources.data()), sizeof(Table::Row)},
-                      {in.targets, nullptr, 0}, probed.missing_first + count_of_tables, missing,
-                      kRowBytes, kStream);
+    // Victims leave and rows come in.
+    std::vector<DeviceHostRows> host_rows;
+    for (const auto& table : tables_) host_rows.push_back(table->host_rows());
+    const Scratch moving(device_rows_scratch(count_of_tables));
+    device_bring_in(host_rows.data(), count_of_tables,
+                    {probed.missing_first,
+                     probed.missing_keys,
+                     device_places.data(),
+                     in.targets,
+                     in.victim_places,
+                     {}},
+                    missing, moving.data(), moving.bytes(), kStream);
     if (compare)
-      check(batch, first, unique, probed, in, missing, places, victims, bypass.data(), always);
+      check(batch, first, unique, probed, in, missing, places, victim_places, bypass.data(),
+            always);
 
     // A step adds 1 to every weight.
     const std::vector<float> ones(kWidth, -1.0f);
@@ -173,8 +200,17 @@ class Trainer {
     }
     // Rows of the bypass return to the host tier; pins end.
     const auto bypass_first = read_device(in.bypass_first, count_of_tables + 1);
+    const auto bypass_keys = read_device(in.bypass_keys, bypass_first.back());
     const auto bypass_places = read_device(in.bypass_places, bypass_first.back());
-    write_back(bypass, bypass_first.back(), bypass_places, bypass_first, nullptr);
+    for (size_t b = 0; b < bypass_keys.size(); ++b) {
+      const size_t t = static_cast<size_t>(
+          std::upper_bound(bypass_first.begin(), bypass_first.end(), b) - bypass_first.begin() - 1);
+      CHECK(tables_[t]->host[bypass_places[b]].header.key == bypass_keys[b]);
+    }
+    device_write_back(host_rows.data(), count_of_tables, bypass_first.data(),
+                      {nullptr, bypass.data(), kBypassStride, in.bypass_places, nullptr},
+                      moving.data(), moving.bytes(), kStream);
+    must(cudaDeviceSynchronize());
     device_cache_unpin(caches.data(), count_of_tables, device_first.data(), probed.slots, room, {},
                        kStream);
     if (!compare) return;
@@ -199,16 +235,20 @@ class Trainer {
         const Scratch scratch(device_cache_dirty_scratch(size));
         device_cache_dirty(table->cache, first, size, dirty, scratch.data(), scratch.bytes(),
                            kStream);
-        const DeviceArray<std::byte> staging(size * kStagingStride);
-        device_copy_lines({dirty.lines, nullptr, 0}, {nullptr, staging.data(), kStagingStride},
-                          dirty.count, size, kRowBytes, kStream);
         const uint32_t count = read_device(dirty.count, 1)[0];
         const auto places = read_device(dirty.places, count);
-        const auto keys = read_device(dirty.keys, count);
-        const auto rows = staging.read();
+        const auto headers = read_device(dirty.headers, count);
+        const DeviceHostRows rows = table->host_rows();
+        const uint32_t begins[] = {0, static_cast<uint32_t>(size)};
+        const Scratch moving(device_rows_scratch(1));
+        device_write_back(&rows, 1, begins, {dirty.lines, nullptr, 0, dirty.places, dirty.count},
+                          moving.data(), moving.bytes(), kStream);
+        must(cudaDeviceSynchronize());
         for (size_t i = 0; i < count; ++i) {
-          std::memcpy(&table->host[places[i]], rows.data() + i * kStagingStride, kRowBytes);
-          CHECK(table->host[places[i]].header.key == keys[i]);
+          const RowHeader& header = table->host[places[i]].header;
+          CHECK(header.key == headers[i].key);
+          CHECK(header.clock == headers[i].clock);
+          CHECK(header.count == headers[i].count);
         }
       }
       table->model.clean();
@@ -234,30 +274,19 @@ class Trainer {
     return *tables_[static_cast<size_t>(at - first.begin()) - 1];
   }
 
-  void write_back(const DeviceArray<std::byte>& staging, size_t count,
-                  const std::vector<uint32_t>& places, const std::vector<uint32_t>& first,
-                  const std::vector<int64_t>* keys) {
-    const auto rows = staging.read();
-    for (size_t i = 0; i < count; ++i) {
-      Table::Row row;
-      std::memcpy(&row, rows.data() + i * kStagingStride, kRowBytes);
-      Table& table = table_of(first, static_cast<uint32_t>(i));
-      REQUIRE(table.host[places[i]].header.key == row.header.key);
-      if (keys != nullptr) CHECK((*keys)[i] == row.header.key);
-      table.host[places[i]] = row;
-    }
-  }
-
   void check(const std::vector<std::vector<int64_t>>& batch, const std::vector<uint32_t>& first,
              const DeviceUnique&, const DeviceProbed& probed, const DeviceInserted& in,
-             size_t missing, const std::vector<uint32_t>& places, size_t victim_count,
-             std::byte* bypass, bool always) {
+             size_t missing, const std::vector<uint32_t>& places,
+             const std::vector<uint32_t>& victim_places, std::byte* bypass, bool always) {
     const auto slots = read_device(probed.slots, first.back());
     const auto lines = read_device(probed.lines, first.back());
     const auto got_places = read_device(probed.places, first.back());
     const auto missing_u = read_device(probed.missing, missing);
     const auto targets = read_device(in.targets, missing);
-    const auto victims = read_device(in.victims, victim_count);
+    std::vector<std::byte*> victims;
+    for (size_t i = 0; i < missing; ++i) {
+      if (victim_places[i] != kNoSlot) victims.push_back(targets[i]);
+    }
     const auto evicted = read_device(in.evicted, tables_.size());
     size_t m = 0, v = 0, b = 0, wrong = 0;
     for (size_t t = 0; t < tables_.size(); ++t) {
@@ -288,7 +317,7 @@ class Trainer {
         if (expected[i] == kNoSlot) {
           const bool row = missing_places[next] != kNoSlot;
           expected[i] = new_slots[next];
-          if (expected[i] == kNoSlot && row) line = bypass + b++ * kStagingStride;
+          if (expected[i] == kNoSlot && row) line = bypass + b++ * kBypassStride;
           if (expected[i] != kNoSlot) line = table.cache.lines + expected[i] * table.cache.stride;
           wrong += targets[m + next] != line;
           ++next;
@@ -302,7 +331,7 @@ class Trainer {
       }
       m += missing_keys.size();
     }
-    CHECK(v == victim_count);
+    CHECK(v == victims.size());
     CHECK(read_device(in.bypass_first, tables_.size() + 1).back() == b);
     CHECK(wrong == 0);
   }

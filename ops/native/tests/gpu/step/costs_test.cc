@@ -30,12 +30,21 @@ struct Costs {
 
 Costs costs_of(const Tables& tables, const std::vector<Input>& inputs, const Stream& stream) {
   DeviceSide side(tables, inputs, Executor(), stream);
-  stream.wait();
-  const simt::Counts before = simt::counts();
-  const int64_t ticket = side.forward(true);
-  const simt::Counts between = simt::counts();
-  side.backward(now(ticket));
-  return {between - before, simt::counts() - between};
+  // Bytes of rows are counted when the device moves them.
+  const auto of = [&](auto&& call) {
+    must(cudaDeviceSynchronize());
+    const simt::Counts before = simt::counts();
+    call();
+    simt::Counts costs = simt::counts() - before;
+    must(cudaDeviceSynchronize());
+    costs.bus_bytes = (simt::counts() - before).bus_bytes;
+    return costs;
+  };
+  int64_t ticket = 0;
+  Costs costs;
+  costs.forward = of([&] { ticket = side.forward(true); });
+  costs.backward = of([&] { side.backward(now(ticket)); });
+  return costs;
 }
 
 void check(const simt::Counts& costs, const simt::Counts& expected) {
@@ -45,37 +54,61 @@ void check(const simt::Counts& costs, const simt::Counts& expected) {
   CHECK(costs.records == expected.records);
   CHECK(costs.stream_waits == expected.stream_waits);
   CHECK(costs.waits == expected.waits);
+  CHECK(costs.bus_bytes == expected.bus_bytes);
 }
 
 }  // namespace
 
 TEST_CASE("device costs: of a step whose rows are cached, and of one whose rows come in") {
-  // A step with all rows cached costs the same for any number of tables.
-  // Rows that come in cost copies, events and waits for each table.
+  // As many launches, copies, events and waits for any number of tables. A copy and a launch of
+  // those of rows that come in are for blocks of new rows. The last column: bytes of rows over the
+  // bus.
   struct Expected {
     size_t tables;
-    Costs cached, missing;
+    simt::Counts cached, missing;  // forward
   };
-  const simt::Counts backward{7, 0, 0, 1, 1, 0};
+  const simt::Counts backward{7, 0, 0, 1, 1, 0, 0};
   for (const Expected& expected :
-       {Expected{1, {{14, 0, 0, 4, 3, 2}, backward}, {{25, 7, 46020, 7, 4, 5}, backward}},
-        Expected{8, {{14, 0, 0, 4, 3, 2}, backward}, {{32, 14, 368104, 21, 11, 19}, backward}}}) {
+       {Expected{1, {14, 0, 0, 4, 3, 2, 0}, {26, 3, 2156, 5, 3, 3, 40000}},
+        Expected{8, {14, 0, 0, 4, 3, 2, 0}, {26, 3, 17220, 5, 3, 3, 320000}}}) {
     CAPTURE(expected.tables);
     Kind kind;
     kind.width = 8;
     kind.cache_rows = 4 * kKeys;
-    kind.staging_bytes = 1 << 20;  // one chunk
     Tables tables(std::vector<Kind>(expected.tables, kind), true);
     const Stream stream;
     const std::vector<Input> first = plain_inputs(expected.tables, kind.width, 0);
     const std::vector<Input> second = plain_inputs(expected.tables, kind.width, 10'000);
     for (int i = 0; i < 3; ++i) costs_of(tables, first, stream);  // memory is there now
     const Costs cached = costs_of(tables, first, stream);
-    check(cached.forward, expected.cached.forward);
-    check(cached.backward, expected.cached.backward);
+    check(cached.forward, expected.cached);
+    check(cached.backward, backward);
     const Costs missing = costs_of(tables, second, stream);
-    check(missing.forward, expected.missing.forward);
-    check(missing.backward, expected.missing.backward);
+    check(missing.forward, expected.missing);
+    check(missing.backward, backward);
+  }
+}
+
+TEST_CASE("device costs: of a step whose rows are outside the slots") {
+  // The rows that the step before sends back are taken on the device: over the bus go its own.
+  struct Expected {
+    size_t tables;
+    simt::Counts forward, backward;
+  };
+  for (const Expected& expected :
+       {Expected{1, {25, 2, 1884, 5, 3, 3, 0}, {11, 0, 0, 3, 3, 0, 37440}},
+        Expected{8, {25, 2, 15044, 5, 3, 3, 0}, {11, 0, 0, 3, 3, 0, 299520}}}) {
+    CAPTURE(expected.tables);
+    Kind kind;
+    kind.width = 8;
+    kind.cache_rows = 32;
+    Tables tables(std::vector<Kind>(expected.tables, kind), true);
+    const Stream stream;
+    const std::vector<Input> inputs = plain_inputs(expected.tables, kind.width, 0);
+    for (int i = 0; i < 4; ++i) costs_of(tables, inputs, stream);
+    const Costs costs = costs_of(tables, inputs, stream);
+    check(costs.forward, expected.forward);
+    check(costs.backward, expected.backward);
   }
 }
 

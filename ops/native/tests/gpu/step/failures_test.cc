@@ -24,11 +24,11 @@ std::vector<int64_t> range(int64_t first, size_t count) {
   return keys;
 }
 
-// One set, and batches that take more chunks than there are.
+// One set, and windows of several pieces.
 Kind small_cache() {
   Kind kind;
   kind.cache_rows = 32;
-  kind.staging_bytes = 1000;
+  kind.piece_bytes = 1000;
   return kind;
 }
 
@@ -198,7 +198,8 @@ TEST_CASE("device failures: without memory at any point of a step, the next goes
     pair.backward();
   };
   const Outcome outcome = sweep(
-      simt::kAllocations | simt::kCreations, [&](Pair& pair) { pair.begin(large); }, step,
+      simt::kAllocations | simt::kRegistrations | simt::kCreations,
+      [&](Pair& pair) { pair.begin(large); }, step,
       [&](Pair& pair, bool ended) {
         if (!ended) step(pair);
         pair.end();

@@ -41,9 +41,9 @@ TEST_CASE("device prefetching, hazard 1: the rows of a running pass are evicted 
 
 TEST_CASE("device prefetching, hazard 2: a row written back a moment ago is fetched as it is") {
   // Three parts, of which two fit: each evicts another, which is dirty; few pauses.
-  for (const size_t staging : {size_t{3000}, size_t{1} << 20}) {
+  for (const size_t piece_bytes : {size_t{3000}, size_t{1} << 20}) {
     Kind kind = kind_of(512);
-    kind.staging_bytes = staging;
+    kind.piece_bytes = piece_bytes;
     Pair pair(kind);
     const std::vector<std::vector<int64_t>> parts = {range(0, 250), range(1000, 250),
                                                      range(2000, 250)};
@@ -125,7 +125,7 @@ TEST_CASE("device prefetching: a window larger than the cache, one without keys,
 
 TEST_CASE("device prefetching: rows come in clean, with a pin for each window that has them") {
   Kind kind = kind_of(2000);
-  kind.staging_bytes = 1000;  // many pieces
+  kind.piece_bytes = 1000;  // many pieces
   Pair pair(kind);
   // Slots by the number of their pins, and how many are dirty.
   struct Slots {
@@ -354,7 +354,7 @@ TEST_CASE("device prefetching: windows of one batch and of eight give the table 
       kinds[1].width = 16;
       kinds[1].shards = 3;
       kinds[1].policy = CachePolicy::kLru;
-      kinds[1].staging_bytes = batches == 1 ? 1 : 100000;
+      kinds[1].piece_bytes = batches == 1 ? 1 : 100000;
       check_windows(kinds, batches, rows == 300 ? 3 : 1);
     }
   }
