@@ -176,6 +176,16 @@ auto take_from(GrowingBlock<kWhere>& block, Take&& take) {
   return take(arena);
 }
 
+// The same for memory that never grows: no more is reserved than take(arena) counts.
+template <MemoryOf kWhere, typename Take>
+auto take_exactly(GrowingBlock<kWhere>& block, Take&& take) {
+  DeviceArena sizes;
+  take(sizes);
+  block.reserve(sizes.used(), sizes.used());
+  DeviceArena arena = block.arena();
+  return take(arena);
+}
+
 template <typename T>
 void copy_async(T* to, const T* from, size_t count, DeviceStream stream) {
   if (count == 0) return;

@@ -15,6 +15,8 @@ namespace {
 constexpr uint64_t kSalt = 0x2545f4914f6cdd1d;
 // A cache has no more room than for this many times the stored rows.
 constexpr double kRoomOverStored = 2.0;
+// Bytes of a pool beside its sets: salts, counts, and what aligns them.
+constexpr size_t kBesideSets = 4096;
 // Rows that come in together, at most.
 constexpr size_t kMostRows = 4096;
 // Keys that wait to come in, at most; others are dropped, and missed again.
@@ -44,7 +46,7 @@ class GpuLayer final : public DeviceLayer {
           }
         });
     const size_t bytes = size * sizeof(LayerKeys::Slot);
-    memory_.reserve(bytes);
+    memory_.reserve(bytes, bytes);
     const OwnStream stream;
     check(cudaMemcpyAsync(memory_.data(), slots.data(), bytes, cudaMemcpyDefault, stream.get()),
           "keys of a cut");
@@ -146,16 +148,18 @@ void GpuRows::make_pools() {
 
 // Pools share the bytes in proportion to what they store.
 void GpuRows::take_memory(uint64_t bytes) {
+  const double beside = static_cast<double>(pools_.size() * kBesideSets);
+  const double room = std::max(static_cast<double>(bytes) - beside, 0.0);
   double all = 0;
   for (const auto& pool : pools_) all += pool->stored * pool->set_bytes();
   for (const auto& pool : pools_) {
-    double sets = static_cast<double>(bytes) * pool->stored / all;
+    double sets = room * pool->stored / all;
     if (pool->bounded) sets = std::min(sets, kRoomOverStored * pool->stored / kDeviceWays + 1);
     const auto rows = static_cast<size_t>(std::max(sets, 1.0)) * kDeviceWays;
     const auto take = [&](DeviceArena& arena) {
       return ServingCache::take(arena, rows, pool->row_bytes, pool->salts.size(), options_.policy);
     };
-    pool->cache = take_from(pool->memory, take);
+    pool->cache = take_exactly(pool->memory, take);
     device_serving_clear(pool->cache, pool->salts.data(), pool->salts.size(), updates_.get());
   }
   updated_.record(updates_.get());

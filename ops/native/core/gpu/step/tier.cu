@@ -105,7 +105,7 @@ const DeviceCache* describe_caches(const std::vector<GpuTier*>& tiers, DeviceDes
 GpuTier::GpuTier(Table& table) : table_(&table), device_(table.options().cache.gpu) {
   const CacheOptions& options = table.options().cache;
   const size_t row_bytes = sizeof(RowHeader) + table.line_bytes();
-  cache_ = take_from(memory_, [&](DeviceArena& arena) {
+  cache_ = take_exactly(memory_, [&](DeviceArena& arena) {
     return DeviceCache::take(arena, options.rows, table.line_bytes(), options.policy);
   });
   const DeviceStream stream = own_stream_.get();

@@ -71,7 +71,7 @@ struct Served {
   const OwnStream stream;
 };
 
-constexpr uint64_t kAllRows = 4 << 20, kFewRows = 60 << 10;
+constexpr uint64_t kAllRows = 4 << 20, kFewRows = 70 << 10;
 
 }  // namespace
 
@@ -98,6 +98,7 @@ TEST_CASE("gpu rows: the same bits as without, at any size of the cache, and all
       const DeviceRowCounts counts = served.rows->counts();
       CHECK(counts.updated + counts.removed == 0);
       CHECK(counts.rows() <= served.rows->slots());
+      if (bytes != 1) CHECK(served.rows->bytes() <= bytes);
       CHECK(counts.rows() > 0);
       if (bytes == kAllRows) CHECK(counts.evicted == 0);
       if (bytes == 1) CHECK(served.rows->slots() == 3 * 32);  // a set for each size of rows
