@@ -42,9 +42,10 @@ class DeviceCall {
  public:
   // Takes the tables' locks. A call that will wait first waits, without them, until the device has
   // done what is on the stream and what others do with the slots: its own work alone is then waited
-  // for in the locks. Fails as tiers_on_one_gpu.
+  // for in the locks. idle: the end of all that, if own work is on the stream already. Fails as
+  // tiers_on_one_gpu.
   DeviceCall(const std::vector<Table*>& tables, const Executor& executor, DeviceStream stream,
-             DeviceWork work);
+             DeviceWork work, const std::optional<DeviceIdle>& idle = {});
   // Even if the call failed, later calls wait for the work that it put on the stream.
   ~DeviceCall();
   DeviceCall(const DeviceCall&) = delete;
