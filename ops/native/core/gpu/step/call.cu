@@ -62,13 +62,14 @@ DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& execut
     tiers_[0]->workspace = std::make_unique<DeviceWorkspace>();
   }
   work_ = tiers_[0]->workspace.get();
+  use_ = work_->used_by(tables_);
   for (const GpuTier* tier : tiers_) tier->refuse_if_lost();
   hold_all(tiers_, stream);
 }
 
 DeviceCall::~DeviceCall() {
-  work_->used->record_or_wait(stream_);
-  for (GpuTier* tier : tiers_) tier->end(work_->used);
+  use_->record_or_wait(stream_);
+  for (GpuTier* tier : tiers_) tier->end(use_);
 }
 
 template <typename Change>

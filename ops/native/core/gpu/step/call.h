@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -132,6 +133,7 @@ class DeviceCall {
   std::optional<OnDevice> on_device_;
   std::vector<DeviceCache> caches_;
   DeviceWorkspace* work_;
+  std::shared_ptr<DeviceEvent> use_;
   DeviceDescribed described_;
   DevicePieces term_pieces_;
   DeviceTerms terms_;
