@@ -238,6 +238,7 @@ void Machine::live() {
 }
 
 std::atomic<uint64_t> next_seed{1};
+std::atomic<size_t> loaded_bytes{0}, stored_bytes{0};
 
 // Blocks that two host threads take one by one.
 struct Launch {
@@ -294,6 +295,12 @@ class Helper {
 };
 
 }  // namespace
+
+RowBytes row_bytes() { return {loaded_bytes, stored_bytes}; }
+void count_row_bytes(size_t loaded, size_t stored) {
+  loaded_bytes.fetch_add(loaded, std::memory_order_relaxed);
+  stored_bytes.fetch_add(stored, std::memory_order_relaxed);
+}
 
 void set_seed(uint64_t seed) { next_seed = seed; }
 

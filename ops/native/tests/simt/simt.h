@@ -31,6 +31,15 @@ struct alignas(16) uint4 {
 struct alignas(8) uint2 {
   uint32_t x, y;
 };
+// What caches keep is not modelled.
+template <typename T>
+T __ldcs(const T* at) {
+  return *at;
+}
+template <typename T>
+void __stcs(T* at, T value) {
+  *at = value;
+}
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 namespace simt {
@@ -52,6 +61,13 @@ const uint64_t* meet(unsigned mask, uint64_t value, bool ordered);
 void meet_block();
 // Perhaps lets another thread run.
 void step_aside();
+
+// Bytes of rows, gradients and outputs (core/gpu/kernels/rows.h) since the start of the process.
+struct RowBytes {
+  size_t loaded = 0, stored = 0;
+};
+RowBytes row_bytes();
+void count_row_bytes(size_t loaded, size_t stored);
 
 template <typename T>
 uint64_t pack(T value) {

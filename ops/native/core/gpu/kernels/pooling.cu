@@ -95,7 +95,7 @@ __device__ void copy_rows(const Piece& p, const Keys& keys, const Tile& tile, ui
       float values[kColumns];
       unpack<kType>(words[r], values);
       float* out = p.pooled + size_t{first + r * step} * p.width;
-      store_floats(reinterpret_cast<std::byte*>(out), column, p.width, values);
+      store_floats<kColumns, true>(reinterpret_cast<std::byte*>(out), column, p.width, values);
     }
   }
 }
@@ -139,7 +139,7 @@ __device__ void pool_sample(const Piece& p, const Keys& keys, const Tile& tile, 
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) sum[c] = sum[c] / divisor;
     }
-    store_floats(reinterpret_cast<std::byte*>(out), column, p.width, sum);
+    store_floats<kColumns, true>(reinterpret_cast<std::byte*>(out), column, p.width, sum);
   }
 }
 

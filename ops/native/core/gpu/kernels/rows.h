@@ -30,6 +30,28 @@ __device__ inline void store_float(std::byte* at, float value) {
   halves[1] = static_cast<uint16_t>(bits_of_float(value) >> 16);
 }
 
+// Values of rows that kernels load and store; the emulator counts their bytes.
+__device__ inline void count_loaded([[maybe_unused]] size_t bytes) {
+#if defined(HOTROW_SIMT)
+  simt::count_row_bytes(bytes, 0);
+#endif
+}
+__device__ inline void count_stored([[maybe_unused]] size_t bytes) {
+#if defined(HOTROW_SIMT)
+  simt::count_row_bytes(0, bytes);
+#endif
+}
+// How many of `count` values from a column on are in a row.
+__device__ inline uint32_t values_in(uint32_t column, uint32_t width, uint32_t count) {
+  return column >= width ? 0 : least(width - column, count);
+}
+
+// A value that is not loaded again, so caches need not keep it.
+__device__ inline float load_once(const float* at) {
+  count_loaded(sizeof(float));
+  return __ldcs(at);
+}
+
 template <RowType kType>
 __device__ inline float float_of_half(uint32_t half) {
   const auto bits = static_cast<uint16_t>(half);
@@ -41,16 +63,18 @@ template <RowType kType, int kCount>
 constexpr int kWords = kCount * (kType == RowType::kFloat32 ? 4 : 2) / 4;
 
 // Values column, column + 1, ... as they lie in memory; 0 past the width. values: the first of the
-// row.
+// row. once: they are not loaded again, so caches need not keep them.
 template <RowType kType, int kCount>
 __device__ inline void load_words(const std::byte* values, uint32_t column, uint32_t width,
-                                  uint32_t (&words)[kWords<kType, kCount>]) {
+                                  uint32_t (&words)[kWords<kType, kCount>], bool once = false) {
   constexpr int kSize = kWords<kType, kCount>;
   static_assert(kSize == 2 || kSize == 4);
+  count_loaded(values_in(column, width, kCount) * bytes_of(kType));
   const std::byte* at = values + size_t{column} * bytes_of(kType);
   if (column + kCount <= width && aligned<kSize * 4>(at)) {
     if constexpr (kSize == 4) {
-      const uint4 four = *reinterpret_cast<const uint4*>(at);
+      const auto* const from = reinterpret_cast<const uint4*>(at);
+      const uint4 four = once ? __ldcs(from) : *from;
       words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
     } else {
       const uint2 two = *reinterpret_cast<const uint2*>(at);
@@ -95,16 +119,23 @@ __device__ inline void load_values(const std::byte* values, uint32_t column, uin
   unpack<kType, kCount>(words, out);
 }
 
-// The opposite, for float32; nothing is written past the width.
-template <int kCount>
+// The opposite, for float32; nothing is written past the width. kOnce: kernels do not load them
+// again, so caches need not keep them.
+template <int kCount, bool kOnce = false>
 __device__ inline void store_floats(std::byte* values, uint32_t column, uint32_t width,
                                     const float (&from)[kCount]) {
+  count_stored(values_in(column, width, kCount) * 4);
   std::byte* at = values + size_t{column} * 4;
   if (column + kCount <= width && aligned<16>(at)) {
 #pragma unroll
     for (int k = 0; k < kCount; k += 4) {
-      *reinterpret_cast<float4*>(at + k * 4) =
-          make_float4(from[k], from[k + 1], from[k + 2], from[k + 3]);
+      auto* const to = reinterpret_cast<float4*>(at + k * 4);
+      const float4 four = make_float4(from[k], from[k + 1], from[k + 2], from[k + 3]);
+      if constexpr (kOnce) {
+        __stcs(to, four);
+      } else {
+        *to = four;
+      }
     }
     return;
   }
@@ -118,6 +149,7 @@ __device__ inline void store_floats(std::byte* values, uint32_t column, uint32_t
 template <RowType kType>
 __device__ inline void store_halves(std::byte* values, uint32_t column, uint32_t width,
                                     const float (&from)[4], uint64_t stream, uint32_t position) {
+  count_stored(values_in(column, width, 4) * 2);
   uint32_t halves[4];
 #pragma unroll
   for (uint32_t k = 0; k < 4; ++k) {

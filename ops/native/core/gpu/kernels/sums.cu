@@ -63,13 +63,15 @@ __global__ void __launch_bounds__(kLoaders + kWarp)
           for (uint32_t i = 0; i < count; ++i) sum = sum + values[(stage - 1) % 2][i][column];
         }
       } else if (stage < stages) {
-        if (stage + 1 < stages) find_row(stage + 1);
         float fetched[kFetches];
 #pragma unroll
         for (uint32_t k = 0; k < kFetches; ++k) {
           const float* row = rows[stage % 2][k * (kLoaders / kSlice) + thread / kSlice];
-          fetched[k] = row != nullptr && first + column < width ? row[first + column] : 0.0f;
+          fetched[k] =
+              row != nullptr && first + column < width ? load_once(row + first + column) : 0.0f;
         }
+        // While these loads are in flight.
+        if (stage + 1 < stages) find_row(stage + 1);
 #pragma unroll
         for (uint32_t k = 0; k < kFetches; ++k) {
           const uint32_t i = k * (kLoaders / kSlice) + thread / kSlice;
@@ -92,23 +94,41 @@ struct SumTable {
 __global__ void __launch_bounds__(kBlockThreads, 3)
     sum_rows(const SumTable* sums, uint32_t tables, const uint32_t* table_first, DeviceGradients g,
              HotRows hot) {
-  const uint32_t distinct = table_first[tables];
+  const uint32_t distinct = table_first[tables], lane = threadIdx.x % kWarp;
+  const Tile warp = tile_of(kWarp);
+  const uint32_t rows = rows_together(distinct);
   const size_t warps = thread_stride() / kWarp;
-  for (size_t first = thread_index() / kWarp * kWarp; first < distinct; first += warps * kWarp) {
-    const uint32_t last = least(first + kWarp, distinct);
-    for (uint32_t u = static_cast<uint32_t>(first); u < last;) {
+  for (size_t first = thread_index() / kWarp * rows; first < distinct; first += warps * rows) {
+    const uint32_t from = static_cast<uint32_t>(first);
+    const uint32_t last = least(first + rows, distinct);
+    // Each lane loads what one row needs.
+    uint32_t begin = 0, end = 0;
+    if (from + lane < last) begin = g.begins[from + lane], end = g.begins[from + lane + 1];
+    for (uint32_t u = from; u < last;) {
       const uint32_t number = find_range(table_first, tables, u);
       const SumTable& table = sums[number];
       const uint32_t begin_of_table = table_first[number];
       const uint32_t stop = least(last, table_first[number + 1]);
       const Tile tile = tile_of(table.lanes);
-      for (uint32_t row = u + tile.first / tile.lanes; row < stop; row += kWarp / tile.lanes) {
-        const Terms terms = terms_of(row, g.begins[row], g.begins[row + 1], hot);
+      const uint32_t together = kWarp / tile.lanes;
+      // While a row is summed, the position of the next one is on its way.
+      uint32_t which = (u - from + tile.first / tile.lanes) % kWarp;
+      uint32_t own_begin = warp.from(begin, which), own_end = warp.from(end, which);
+      uint32_t position = position_ahead(g, tile, own_begin, own_end);
+      for (uint32_t next = u; next < stop; next += together) {
+        const uint32_t row = next + tile.first / tile.lanes;
+        Terms terms = {nullptr, own_begin, own_end, position};
+        which = (which + together) % kWarp;
+        own_begin = warp.from(begin, which);
+        own_end = warp.from(end, which);
+        position = position_ahead(g, tile, own_begin, own_end);
+        if (row >= stop) continue;
+        use_hot_sum(row, hot, &terms);
         float* out = table.sums + size_t{row - begin_of_table} * table.width;
         for (uint32_t start = 0; start < table.width; start += 4 * tile.lanes) {
           const uint32_t column = start + 4 * tile.lane;
           float sum[4];
-          sum_terms(g, number, tile, terms, column, table.width, sum);
+          sum_terms(g, number, tile, terms, column, table.width, true, sum);
           store_floats(reinterpret_cast<std::byte*>(out), column, table.width, sum);
         }
       }
@@ -185,9 +205,9 @@ void device_sum(const DescribedSums& sums, const uint32_t* table_first,
   DeviceArena arena(scratch, bytes);
   const SumScratch s(arena, gradients.count, sums.tables, sums.most_width);
   sum_hot_rows(sums.widths, sums.tables, table_first, gradients, s.hot, stream);
-  launch("sum rows", sum_rows, blocks_for(gradients.count), kBlockThreads, stream,
-         static_cast<const SumTable*>(sums.all), static_cast<uint32_t>(sums.tables), table_first,
-         gradients, s.hot);
+  launch("sum rows", sum_rows, blocks_for(gradients.count, kBlockThreads / 4), kBlockThreads,
+         stream, static_cast<const SumTable*>(sums.all), static_cast<uint32_t>(sums.tables),
+         table_first, gradients, s.hot);
 }
 
 void device_sum(const DeviceSums* sums, size_t tables, const uint32_t* table_first,

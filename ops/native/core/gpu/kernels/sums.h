@@ -21,12 +21,31 @@ namespace {
 
 // Gradient rows that are in flight together.
 constexpr uint32_t kTermsAhead = 4;
+// A warp works on no fewer rows together, so that tiles of 4 lanes have one each.
+constexpr uint32_t kLeastRows = 8;
 
 // The gradient rows of a row: order[begin..end), or one row that is the sum.
 struct Terms {
   const float* sum;
   uint32_t begin, end;
+  uint32_t position;  // order[begin + lane of the tile], if that is before `end`
 };
+
+// Which rows a warp takes together: as many as it has lanes, which load what each needs, or fewer
+// where that would leave warps without any.
+__device__ inline uint32_t rows_together(uint32_t distinct) {
+  const size_t warps = thread_stride() / kWarp;
+  uint32_t rows = kWarp;
+  while (rows > kLeastRows && warps * rows >= size_t{distinct} * 2) rows /= 2;
+  return rows;
+}
+
+// The position for a tile's row, loaded while the row before is summed. begin, end: of the row.
+__device__ inline uint32_t position_ahead(const DeviceGradients& g, const Tile& tile,
+                                          uint32_t begin, uint32_t end) {
+  const bool is = end - begin <= kHotTerms && begin + tile.lane < end;
+  return is ? g.order[begin + tile.lane] : 0;
+}
 
 // The gradient row of the key at a position, which is one of a table's; null: zeros.
 __device__ inline const float* gradient_row(const DeviceGradients& g, uint32_t table,
@@ -52,8 +71,9 @@ __device__ inline const float* gradient_row(const DeviceGradients& g, uint32_t t
 }
 
 // sum[k]: column + k of the gradient; 0 past the width. All lanes of the tile come here together.
+// once: these columns are not summed again.
 __device__ inline void sum_terms(const DeviceGradients& g, uint32_t table, const Tile& tile,
-                                 const Terms& terms, uint32_t column, uint32_t width,
+                                 const Terms& terms, uint32_t column, uint32_t width, bool once,
                                  float (&sum)[4]) {
   constexpr RowType kType = RowType::kFloat32;
   if (terms.sum != nullptr) {
@@ -69,7 +89,8 @@ __device__ inline void sum_terms(const DeviceGradients& g, uint32_t table, const
     const float* row = nullptr;
     float share = 1.0f;
     if (own < terms.end) {
-      row = gradient_row(g, table, g.order[own], width, &share);
+      const uint32_t position = base == terms.begin ? terms.position : g.order[own];
+      row = gradient_row(g, table, position, width, &share);
     }
     const uint32_t count = terms.end - base < tile.lanes ? terms.end - base : tile.lanes;
     for (uint32_t i = 0; i < count; i += kTermsAhead) {
@@ -79,7 +100,8 @@ __device__ inline void sum_terms(const DeviceGradients& g, uint32_t table, const
         if (i + r >= count) continue;
         const float* from = tile.from(row, i + r);
         if (from != nullptr) {
-          load_words<kType, 4>(reinterpret_cast<const std::byte*>(from), column, width, words[r]);
+          load_words<kType, 4>(reinterpret_cast<const std::byte*>(from), column, width, words[r],
+                               once);
         } else {
           words[r][0] = words[r][1] = words[r][2] = words[r][3] = 0;
         }
@@ -95,9 +117,9 @@ __device__ inline void sum_terms(const DeviceGradients& g, uint32_t table, const
   }
 }
 
-__device__ inline Terms terms_of(uint32_t u, uint32_t begin, uint32_t end, const HotRows& hot) {
-  if (end - begin <= kHotTerms) return {nullptr, begin, end};
-  return {hot.sums + size_t{hot.number[u]} * hot.stride, begin, end};
+__device__ inline void use_hot_sum(uint32_t u, const HotRows& hot, Terms* terms) {
+  if (terms->end - terms->begin <= kHotTerms) return;
+  terms->sum = hot.sums + size_t{hot.number[u]} * hot.stride;
 }
 
 // The sum over a row of squares, lanes and tree as in kernels/kernels.h: 16 interleaved sums, in

@@ -91,7 +91,7 @@ __device__ float measure(const UpdateTable& t, const Tile& tile, const DeviceGra
   RowSum sum;
   for (uint32_t start = 0; start < t.width; start += 4 * tile.lanes) {
     const uint32_t column = start + 4 * tile.lane;
-    sum_terms(g, table, tile, terms, column, t.width, kept);
+    sum_terms(g, table, tile, terms, column, t.width, t.width <= 4 * tile.lanes, kept);
     float w[4] = {}, squares[4];
     if (l2 != 0.0f) load_four<kHalf>(t.weights, weights, column, t.width, w);
 #pragma unroll
@@ -117,9 +117,10 @@ __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceG
   auto* const scalar_at = reinterpret_cast<float*>(weights + t.scalars_offset);
   const bool has_scalar = kKind == OptimizerKind::kRowwiseAdagrad ||
                           (kKind == OptimizerKind::kAdam && t.n.row_steps != 0);
-  uint32_t low = 0, high = 0;
+  uint32_t low = 0, high = 0, lookups_before = 0;
   float scalar = 0.0f;
   if (tile.lane == 0) {
+    lookups_before = words[3];
     if constexpr (kHalf) low = words[0], high = words[1];
     if (has_scalar) scalar = *scalar_at;
   }
@@ -190,7 +191,7 @@ __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceG
 #pragma unroll
       for (int k = 0; k < 4; ++k) sum[k] = kept[k];
     } else {
-      sum_terms(g, table, tile, terms, column, t.width, sum);
+      sum_terms(g, table, tile, terms, column, t.width, fits, sum);
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -212,7 +213,7 @@ __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceG
     store(t.weights, weights, w, 0);
   }
   if (tile.lane == 0) {
-    const uint64_t count = uint64_t{words[3]} + lookups;
+    const uint64_t count = uint64_t{lookups_before} + lookups;
     words[2] = t.clock;
     words[3] = count < 0xffffffffu ? static_cast<uint32_t>(count) : 0xffffffffu;
     if (has_scalar) *scalar_at = scalar;
@@ -220,7 +221,7 @@ __device__ bool update_row(const UpdateTable& t, const Tile& tile, const DeviceG
   return true;
 }
 
-// A warp takes 32 rows at a time, and works on as many at once as its lanes allow.
+// A warp takes up to 32 rows at a time, and works on as many at once as its lanes allow.
 template <OptimizerKind kKind, bool kHalf>
 __global__ void __launch_bounds__(kUpdateThreads, 4)
     update_rows(const UpdateTable* all, uint32_t tables, const uint32_t* table_first,
@@ -228,10 +229,11 @@ __global__ void __launch_bounds__(kUpdateThreads, 4)
                 std::byte* const* lines) {
   const uint32_t distinct = table_first[tables], lane = threadIdx.x % kWarp;
   const Tile warp = tile_of(kWarp);
-  const size_t stride = thread_stride();
-  for (size_t first = thread_index() - lane; first < distinct; first += stride) {
+  const uint32_t rows = rows_together(distinct);
+  const size_t warps = thread_stride() / kWarp;
+  for (size_t first = thread_index() / kWarp * rows; first < distinct; first += warps * rows) {
     const uint32_t from = static_cast<uint32_t>(first);
-    const uint32_t last = least(first + kWarp, distinct);
+    const uint32_t last = least(first + rows, distinct);
     // Each lane loads what one row needs.
     std::byte* line = nullptr;
     uint32_t begin = 0, end = 0, lookups = 0;
@@ -252,18 +254,24 @@ __global__ void __launch_bounds__(kUpdateThreads, 4)
             __ballot_sync(kAllLanes, line != nullptr && from + lane >= u && from + lane < stop);
         if (lane == 0) atomicAdd(table.counts, static_cast<unsigned long long>(__popc(with_line)));
       }
+      // While a row is updated, the position of the next one is on its way.
+      uint32_t which = (u - from + tile.first / tile.lanes) % kWarp;
+      uint32_t own_begin = warp.from(begin, which), own_end = warp.from(end, which);
+      uint32_t position = position_ahead(g, tile, own_begin, own_end);
       for (uint32_t next = u; next < stop && table.launch == launch; next += together) {
         const uint32_t row = next + tile.first / tile.lanes;
-        const uint32_t which = (row - from) % kWarp;
         std::byte* const own = warp.from(line, which);
-        const uint32_t own_begin = warp.from(begin, which), own_end = warp.from(end, which);
         const uint32_t own_lookups = warp.from(lookups, which);
+        Terms terms = {nullptr, own_begin, own_end, position};
+        which = (which + together) % kWarp;
+        own_begin = warp.from(begin, which);
+        own_end = warp.from(end, which);
+        position = position_ahead(g, tile, own_begin, own_end);
         if (row >= stop || own == nullptr) continue;
-        Terms terms = {nullptr, own_begin, own_end};
         if (table.sums != nullptr) {
           terms.sum = table.sums + size_t{row - begin_of_table} * table.width;
         } else {
-          terms = terms_of(row, own_begin, own_end, hot);
+          use_hot_sum(row, hot, &terms);
         }
         const bool is_written = update_row<kKind, kHalf>(table, tile, g, number, terms,
                                                          row - begin_of_table, own_lookups, own);
@@ -360,9 +368,9 @@ void device_update(const DeviceStep* steps, size_t tables, const DescribedSteps&
   std::vector<uint32_t> numbers;
   const std::vector<UpdateKernel> kernels = launches_of(steps, tables, &numbers);
   for (size_t k = 0; k < kernels.size(); ++k) {
-    launch("update rows", kernels[k], blocks_for(gradients.count, kUpdateThreads), kUpdateThreads,
-           stream, all, static_cast<uint32_t>(tables), table_first, static_cast<uint32_t>(k),
-           gradients, hot, counts, lines);
+    launch("update rows", kernels[k], blocks_for(gradients.count, kUpdateThreads / 4),
+           kUpdateThreads, stream, all, static_cast<uint32_t>(tables), table_first,
+           static_cast<uint32_t>(k), gradients, hot, counts, lines);
   }
 }
 

@@ -49,27 +49,33 @@ std::vector<GpuTier*> tiers_on_one_gpu(const std::vector<Table*>& tables) {
 }
 
 DeviceCall::DeviceCall(const std::vector<Table*>& tables, const Executor& executor,
-                       DeviceStream stream, DeviceWork work)
+                       DeviceStream stream, DeviceWork work, const std::optional<DeviceIdle>& idle)
     : tables_(tables), executor_(executor), stream_(stream), tiers_(tiers_on_one_gpu(tables)) {
   on_device_.emplace(tiers_[0]->device());
   if (work == DeviceWork::kEnqueue) {
     locks_.emplace(tables_, true);
   } else {
-    DeviceEvent idle;
-    locks_ = lock_when_idle(tiers_, stream, &idle, [&] { return TableLocks(tables_, true); });
+    const auto lock = [&] { return TableLocks(tables_, true); };
+    if (idle.has_value()) {
+      locks_ = lock_when_idle(tiers_, stream, idle->event, lock, idle->uses);
+    } else {
+      DeviceEvent now;
+      locks_ = lock_when_idle(tiers_, stream, &now, lock);
+    }
   }
   for (GpuTier* tier : tiers_) caches_.push_back(tier->cache());
   if (tiers_[0]->workspace == nullptr) {
     tiers_[0]->workspace = std::make_unique<DeviceWorkspace>();
   }
   work_ = tiers_[0]->workspace.get();
+  use_ = work_->used_by(tables_);
   for (const GpuTier* tier : tiers_) tier->refuse_if_lost();
   hold_slots(tiers_, stream);
 }
 
 DeviceCall::~DeviceCall() {
-  work_->used->record_or_wait(stream_);
-  for (GpuTier* tier : tiers_) tier->end(work_->used);
+  use_->record_or_wait(stream_);
+  for (GpuTier* tier : tiers_) tier->end(use_);
 }
 
 template <typename Change>

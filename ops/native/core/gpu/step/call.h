@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -45,9 +46,10 @@ class DeviceCall {
  public:
   // Takes the tables' locks. A call that will wait first waits, without them, until the device has
   // done what is on the stream and what others do with the slots: its own work alone is then waited
-  // for in the locks. Fails as tiers_on_one_gpu.
+  // for in the locks. idle: the end of all that, if own work is on the stream already. Fails as
+  // tiers_on_one_gpu.
   DeviceCall(const std::vector<Table*>& tables, const Executor& executor, DeviceStream stream,
-             DeviceWork work);
+             DeviceWork work, const std::optional<DeviceIdle>& idle = {});
   // Even if the call failed, later calls wait for the work that it put on the stream.
   ~DeviceCall();
   DeviceCall(const DeviceCall&) = delete;
@@ -145,6 +147,7 @@ class DeviceCall {
   std::optional<OnDevice> on_device_;
   std::vector<DeviceCache> caches_;
   DeviceWorkspace* work_;
+  std::shared_ptr<DeviceEvent> use_;
   DeviceDescribed described_;
   DevicePieces term_pieces_;
   DeviceTerms terms_;

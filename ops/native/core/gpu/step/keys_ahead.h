@@ -42,6 +42,7 @@ class DeviceKeysPool {
     DeviceBatchKeys keys;
     DeviceBlock described, scratch;
     DeviceEvent used;  // by the last call
+    DeviceEvent idle;  // before the keys
 
     size_t bytes() const;
   };
@@ -52,6 +53,13 @@ class DeviceKeysPool {
   std::vector<std::unique_ptr<Room>> free_;
 };
 
+// A point on a stream that comes after its earlier work and after all earlier users of the slots
+// of a call's tables.
+struct DeviceIdle {
+  DeviceEvent* event;
+  uint64_t uses;  // of the slots, before
+};
+
 class DeviceKeysAhead {
  public:
   // Puts the work on the stream; does not wait. Fails as tiers_on_one_gpu and find_distinct.
@@ -59,6 +67,9 @@ class DeviceKeysAhead {
   ~DeviceKeysAhead();
   DeviceKeysAhead(const DeviceKeysAhead&) = delete;
 
+  // The point before the keys. Who waits for it, and then works behind the keys, leaves the device
+  // no gap.
+  DeviceIdle idle() const { return {&room_->idle, uses_}; }
   // Gives the keys to a batch, once, in exchange for the memory of its own. What is returned lives
   // as long as this.
   DeviceLookupKeys give_to(DeviceBatchKeys* batch);
@@ -68,6 +79,7 @@ class DeviceKeysAhead {
   const OnDevice here_;
   const DeviceStream stream_;
   std::unique_ptr<DeviceKeysPool::Room> room_;
+  uint64_t uses_ = 0;
   DeviceLookupKeys collected_;
 };
 

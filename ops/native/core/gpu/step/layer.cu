@@ -56,7 +56,8 @@ class LayerOnDevice {
       : call_(call),
         ahead_(work == DeviceWork::kLookUp ? std::make_unique<DeviceKeysAhead>(call, pooled, stream)
                                            : nullptr),
-        here_(call.tables, call.executor, stream, work) {}
+        here_(call.tables, call.executor, stream, work,
+              ahead_ == nullptr ? std::nullopt : std::optional(ahead_->idle())) {}
 
   const std::vector<Table*>& tables() const { return call_.tables; }
   DeviceBatch& next_batch();

@@ -198,25 +198,30 @@ const DeviceCache* describe_caches(const std::vector<GpuTier*>& tiers, DeviceDes
 // As GpuTier::hold, of several tiers: once for those that were last used together.
 void hold_all(const std::vector<GpuTier*>& tiers, DeviceStream stream);
 
+// How often the slots of tiers were used.
+inline uint64_t uses_of(const std::vector<GpuTier*>& tiers) {
+  uint64_t total = 0;
+  for (const GpuTier* tier : tiers) total += tier->uses();
+  return total;
+}
+
 // Returns lock(), the lock of the tiers' tables, once the device has done what others do with the
-// slots. So it is held only for what the caller does. stream, idle: for the wait.
+// slots. So it is held only for what the caller does. stream, idle: for the wait. recorded: idle is
+// on the stream already, after hold_all, when the slots had been used so often.
 template <typename Lock>
 auto lock_when_idle(const std::vector<GpuTier*>& tiers, DeviceStream stream, DeviceEvent* idle,
-                    Lock&& lock) {
+                    Lock&& lock, std::optional<uint64_t> recorded = {}) {
   // How often the wait starts again because others used the slots meanwhile.
   constexpr int kMostWaits = 4;
-  const auto uses = [&] {
-    uint64_t total = 0;
-    for (const GpuTier* tier : tiers) total += tier->uses();
-    return total;
-  };
   for (int waits = 0;; ++waits) {
-    const uint64_t used = uses();
-    hold_slots(tiers, stream);
-    idle->record(stream);
+    const uint64_t used = recorded.value_or(uses_of(tiers));
+    if (!std::exchange(recorded, {}).has_value()) {
+      hold_slots(tiers, stream);
+      idle->record(stream);
+    }
     idle->wait();
     auto held = lock();
-    if (uses() == used || waits == kMostWaits) return held;
+    if (uses_of(tiers) == used || waits == kMostWaits) return held;
   }
 }
 

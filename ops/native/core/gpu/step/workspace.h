@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/gpu/kernels/cache.h"
@@ -99,10 +100,16 @@ class DeviceWorkspace {
   std::vector<SoughtKey> sought;
   RowsInTransit transit;  // of the last backward pass
   DeviceEvent ready;
-  // The end of the last call with this first table. Calls that use the table come one after the
-  // other, also on the device; so a later record is also the end of all earlier ones, and tables
-  // that were used with it may keep it.
-  const std::shared_ptr<DeviceEvent> used = std::make_shared<DeviceEvent>();
+  // The end of a call of these tables; all of them may keep it. Such calls come one after the
+  // other, also on the device, so a later record is also the end of the earlier ones.
+  const std::shared_ptr<DeviceEvent>& used_by(const std::vector<Table*>& tables) {
+    for (const auto& [whose, event] : used_) {
+      if (whose == tables) return event;
+    }
+    // Who keeps the event of other tables goes on keeping it.
+    if (used_.size() == kUses) used_.erase(used_.begin());
+    return used_.emplace_back(tables, std::make_shared<DeviceEvent>()).second;
+  }
 
   size_t bytes() const {
     size_t total = described_update.bytes() + scratch.bytes() + described.bytes() +
@@ -122,6 +129,10 @@ class DeviceWorkspace {
     }
     return *next;
   }
+
+ private:
+  static constexpr size_t kUses = 8;
+  std::vector<std::pair<std::vector<Table*>, std::shared_ptr<DeviceEvent>>> used_;
 };
 
 }  // namespace hotrow

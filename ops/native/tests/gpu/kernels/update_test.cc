@@ -295,6 +295,22 @@ TEST_CASE("device update: a row with very many gradients is summed in its order"
   }
 }
 
+TEST_CASE("device update: so many rows that a warp takes 16, or 32, together") {
+  Optimizer optimizer;
+  optimizer.kind = OptimizerKind::kSgd;
+  for (const size_t rows : {size_t{72'000}, size_t{140'000}}) {
+    if (kSanitized) continue;
+    Tables tables({{optimizer, 100, RowType::kFloat32, RowType::kFloat32, 301},
+                   {optimizer, 2, RowType::kFloat32, RowType::kFloat32, rows, 200},
+                   {optimizer, 17, RowType::kFloat32, RowType::kFloat32, 77}},
+                  static_cast<unsigned>(rows));
+    tables.draw(false);
+    tables.sum();
+    tables.update(1, nullptr);
+    tables.compare();
+  }
+}
+
 TEST_CASE("device update: sums that waited, with counts of their own") {
   for (OptimizerKind kind : kKinds) {
     Optimizer optimizer;

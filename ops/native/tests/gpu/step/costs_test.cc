@@ -129,12 +129,46 @@ TEST_CASE("device costs: rows are pooled, and pins end, before a call knows that
     CHECK_THROWS_AS(side.forward(true), Error);
     CHECK(failures.count() == 1);
   }
+  // The wait before the locks was not for the call's own keys: behind them the device goes on.
+  CHECK(simt::waiting() >= 14);
   stream.wait();
   // All that it launches, and the end of pins that it cannot know to be none.
   CHECK((simt::counts() - before).launches == 14 + 1);
   const Outputs pooled = side.outputs();
   side.forward(true);
   CHECK(same_bits(side.outputs(), pooled));
+}
+
+TEST_CASE("device costs: a step loads and stores no more bytes of rows than its floor") {
+  // docs/gpu.md, without headers. Every row twice in a batch: the pool loads it again (from a cache
+  // of the GPU's), the update does not. So do Momentum's states.
+  for (const bool momentum : {false, true}) {
+    CAPTURE(momentum);
+    Kind kind;
+    kind.optimizer = momentum ? OptimizerKind::kMomentum : OptimizerKind::kSgd;
+    kind.width = 32;
+    kind.cache_rows = 4 * kKeys;
+    Tables tables({kind, kind}, true);
+    const Stream stream;
+    std::vector<Input> inputs = plain_inputs(2, kind.width, 0);
+    for (Input& input : inputs) {
+      for (size_t i = 0; i < kKeys; ++i) input.keys[i] /= 2;
+    }
+    for (int i = 0; i < 2; ++i) costs_of(tables, inputs, stream);
+    DeviceSide side(tables, inputs, Executor(), stream);
+    const size_t outputs = 2 * kKeys * kind.width * sizeof(float), weights = outputs / 2;
+    const size_t rows = momentum ? 2 * weights : weights;
+    const simt::RowBytes before = simt::row_bytes();
+    const int64_t ticket = side.forward(true);
+    stream.wait();
+    const simt::RowBytes between = simt::row_bytes();
+    CHECK(between.loaded - before.loaded == outputs);
+    CHECK(between.stored - before.stored == outputs);
+    side.backward(now(ticket));
+    stream.wait();
+    CHECK(simt::row_bytes().loaded - between.loaded == outputs + rows);
+    CHECK(simt::row_bytes().stored - between.stored == rows);
+  }
 }
 
 }  // namespace hotrow

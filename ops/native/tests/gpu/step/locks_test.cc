@@ -166,5 +166,43 @@ TEST_CASE("device locks: a call waits for the last use of each of its tables") {
   }
 }
 
+TEST_CASE("device locks: a call waits for no call that shares none of its tables") {
+  const Stream one, two;
+  const std::vector<Kind> kinds(3, kind_of(512));
+  Tables plain(kinds, false), tiered(kinds, true);
+  const auto some = [](const Tables& from, std::vector<size_t> which) {
+    Tables tables({}, false);
+    for (const size_t t : which) tables.all.push_back(from.all[t]);
+    return tables;
+  };
+  std::mt19937_64 random(16);
+  const std::vector<std::vector<size_t>> layers = {{0, 1}, {0, 2}, {1}};
+  std::vector<std::vector<Input>> inputs;
+  for (const auto& layer : layers) inputs.push_back(inputs_of(random, some(plain, layer), 60, 200));
+  const auto host = [&](size_t i) {
+    HostSide side(some(plain, layers[i]), inputs[i], Executor());
+    side.backward(now(side.forward(true)));
+  };
+  const auto device = [&](size_t i, const Stream& stream) {
+    DeviceSide side(some(tiered, layers[i]), inputs[i], Executor(), stream);
+    side.backward(now(side.forward(true)));
+    stream.wait();
+  };
+  // The last use of table 1 is that of the layer {0, 1}; rows are in slots, memory is there.
+  for (const size_t i : {1, 2, 0}) host(i), device(i, two);
+  DeviceSide held_side(some(tiered, layers[1]), inputs[1], Executor(), one);
+  const int64_t ticket = held_side.forward(true);
+  one.wait();
+  std::optional<simt::HeldStream> held(one.get());
+  held_side.backward(now(ticket));
+  auto other = std::async(std::launch::async, [&] { device(2, two); });
+  CHECK(other.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+  held.reset();
+  other.get();
+  host(1);
+  host(2);
+  check_same(plain, tiered);
+}
+
 }  // namespace hotrow
 #endif
