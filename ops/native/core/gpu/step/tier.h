@@ -117,10 +117,14 @@ class GpuTier final : public DeviceTier {
   uint64_t uses() const { return uses_; }
   // Rows of piece_bytes.
   size_t piece_rows() const;
-  // Call it before a kernel writes rows back, if the table is watched: takes the snapshot's copies
-  // of those that it will change. rows: (count) their headers; places: (count), kNoSlot: none.
+  // Call them before a kernel writes rows back, if the table is watched: they take the snapshot's
+  // copies of rows that will change. places: (count), kNoSlot: none. rows: (count) their headers,
+  // which show whether they do; none of these rows is in transit.
   void before_write_back(const RowHeader* rows, const uint32_t* places, size_t count,
                          const Executor& executor);
+  // Of rows that change in any case. A row in transit has its copy.
+  void before_write(const int64_t* keys, const uint32_t* places, size_t count,
+                    const Executor& executor);
 
   // Memory and passes of the layer whose first table this is.
   std::unique_ptr<DeviceWorkspace> workspace;
@@ -140,6 +144,10 @@ class GpuTier final : public DeviceTier {
     own_use_->record(stream);
     note_use(own_use_);
   }
+  // visit(partition, i) for each row, i < count, with the partition's lock if a snapshot is open.
+  template <typename KeyOf, typename Visit>
+  void visit_host_rows(KeyOf&& key_of, const uint32_t* places, size_t count,
+                       const Executor& executor, Visit&& visit);
   // Writes the dirty rows among slots [first, first + count) back.
   void settle_slots(size_t first, size_t count);
   // Waits for the rows on their way, and returns how many were out of date.
