@@ -1,9 +1,10 @@
 // A table's slots on a GPU, and the transfer of its rows between them and the host tier.
 //
 // Kernels read and write the rows of the host tier in place (gpu/kernels/lines.h), on the caller's
-// stream; rows outside the slots go back on another one (gpu/step/transit.h). The host keeps its index and what snapshots need: it takes a snapshot's
-// copy of a row before a kernel that writes the row. Who reads rows of the host tier waits until no
-// kernel writes them (wait_for_host_rows); a lookup needs only their keys, which no kernel writes.
+// stream; rows outside the slots go back on another one (gpu/step/transit.h). The host keeps its
+// index and what snapshots need: it takes a snapshot's copy of a row before a kernel that writes
+// the row. Who reads rows of the host tier waits until no kernel writes them (wait_for_host_rows);
+// a lookup needs only their keys, which no kernel writes.
 //
 // A slot has its tag before its row, and a row leaves its slot before it is in the host tier. So a
 // failure in between loses rows: the tier then refuses all calls, until the table is cleared or the

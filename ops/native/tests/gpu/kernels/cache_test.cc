@@ -162,8 +162,12 @@ class Trainer {
     for (const auto& table : tables_) host_rows.push_back(table->host_rows());
     const Scratch moving(device_rows_scratch(count_of_tables));
     device_bring_in(host_rows.data(), count_of_tables,
-                    {probed.missing_first, probed.missing_keys, device_places.data(), in.targets,
-                     in.victim_places, {}},
+                    {probed.missing_first,
+                     probed.missing_keys,
+                     device_places.data(),
+                     in.targets,
+                     in.victim_places,
+                     {}},
                     missing, moving.data(), moving.bytes(), kStream);
     if (compare)
       check(batch, first, unique, probed, in, missing, places, victim_places, bypass.data(),

@@ -170,8 +170,12 @@ TEST_CASE("device rows: come in from the blocks of several tables while dirty ro
   const DeviceHostRows all[] = {a.rows(), b.rows(), c.rows()};
   const DeviceArray<std::byte> scratch(device_rows_scratch(3));
   device_bring_in(all, 3,
-                  {device_first.data(), device_keys.data(), device_places.data(),
-                   device_targets.data(), device_victims.data(), {}},
+                  {device_first.data(),
+                   device_keys.data(),
+                   device_places.data(),
+                   device_targets.data(),
+                   device_victims.data(),
+                   {}},
                   rows, scratch.data(), scratch.size(), kStream);
   must(cudaDeviceSynchronize());
   const std::vector<std::byte> now = slots.device.read();
