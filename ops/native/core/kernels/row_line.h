@@ -21,8 +21,8 @@ struct RowHeader {
 };
 static_assert(sizeof(RowHeader) == 16);
 
-// Whether a row that had the header `before` may have been updated since. An update changes clock or
-// count, unless the count is saturated.
+// Whether a row that had the header `before` may have been updated since. An update changes clock
+// or count, unless the count is saturated.
 HOTROW_HD inline bool is_updated(const RowHeader& before, const RowHeader& after) {
   return before.clock != after.clock || before.count != after.count || after.count == UINT32_MAX;
 }

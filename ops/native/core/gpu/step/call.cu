@@ -244,7 +244,7 @@ DeviceCall::Incoming DeviceCall::make_room(const Answer& answer, Find how, Devic
     batch->bypass_places = arena.take<uint32_t>(in.missing);
     return arena.take<std::byte>(in.missing * stride);
   });
-  batch->watched_rows.reserve(in.watching ? in.missing : 0);
+  batch->watched_keys.reserve(in.watching ? in.missing : 0);
   batch->watched_places.reserve(in.watching ? in.missing : 0);
   in.out = take_from(work_->missing, [&](DeviceArena& arena) {
     in.places = arena.take<uint32_t>(in.missing);
@@ -303,17 +303,15 @@ void DeviceCall::note_inserted(const Answer& answer, const Incoming& in, CacheCo
     counts[t].evicted = inserted.evicted[t];
     if (!in.watching || !tables_[t]->watching()) continue;
     const size_t first = answer.missing_first[t];
-    // A snapshot's copies are of rows that arrived. No victim is among the newest in transit.
+    // None of the newest rows in transit is a victim.
     if (!work_->transit.newest(tiers_)) tiers_[t]->wait_for_transit();
     tiers_[t]->before_write_back(inserted.victims + first, inserted.victim_places + first,
                                  answer.missing_first[t + 1] - first, executor_);
   }
   if (!in.watching) return;
-  // Rows of the bypass go back once they are updated: their clocks then are no clocks of now.
-  for (size_t b = 0; b < batch->bypass_first[tables]; ++b) {
-    batch->watched_rows.push_back({inserted.bypass_keys[b], Partition::kFree, 0});
-    batch->watched_places.push_back(inserted.bypass_places[b]);
-  }
+  const size_t bypassed = batch->bypass_first[tables];
+  batch->watched_keys.assign(inserted.bypass_keys, inserted.bypass_keys + bypassed);
+  batch->watched_places.assign(inserted.bypass_places, inserted.bypass_places + bypassed);
 }
 
 void DeviceCall::move_rows(const Incoming& in, const DeviceBatch& batch,
@@ -352,7 +350,7 @@ size_t DeviceCall::bring_in_missing(const Answer& answer, Find how, CacheCounts*
 size_t DeviceCall::bring_in(const Answer& answer, Find how, DeviceBatch* batch) {
   const size_t tables = tables_.size();
   batch->bypass_first.assign(tables + 1, 0);
-  batch->watched_rows.clear();
+  batch->watched_keys.clear();
   batch->watched_places.clear();
   batch->distinct_first.assign(answer.table_first, answer.table_first + tables + 1);
   std::vector<CacheCounts> counts(tables);
@@ -510,13 +508,12 @@ void DeviceCall::send_bypass_back(const DeviceBatch& batch) {
     tables_[t]->void_found();
     if (!tables_[t]->watching()) continue;
     // A snapshot voids the passes before it, so the table was watched in the lookup.
-    if (batch.watched_rows.size() < first + count) {
+    if (batch.watched_keys.size() < first + count) {
       fail(Code::kInternal, "table %s: rows outside the slots that no snapshot knows",
            tables_[t]->name().c_str());
     }
-    tiers_[t]->wait_for_transit();
-    tiers_[t]->before_write_back(batch.watched_rows.data() + first,
-                                 batch.watched_places.data() + first, count, executor_);
+    tiers_[t]->before_write(batch.watched_keys.data() + first, batch.watched_places.data() + first,
+                            count, executor_);
   }
   work_->transit.send(
       tiers_, host_rows(), batch.bypass_first,

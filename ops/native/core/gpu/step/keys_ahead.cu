@@ -110,7 +110,7 @@ DeviceKeysAhead::DeviceKeysAhead(const LayerCall& call, const std::vector<float*
   room_->used.hold(stream);
   const std::vector<GpuTier*> tiers = tiers_on_one_gpu(call.tables);
   uses_ = uses_of(tiers);
-  hold_all(tiers, stream);
+  hold_slots(tiers, stream);
   room_->idle.record(stream);
   collected_ =
       find_distinct(call, pooled, &room_->keys, &room_->described, &room_->scratch, stream);

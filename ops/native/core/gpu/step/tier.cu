@@ -214,30 +214,44 @@ void hold_host_rows(const std::vector<GpuTier*>& tiers, DeviceStream stream) {
 
 // --- rows go out ---------------------------------------------------------------------------------
 
-void GpuTier::before_write_back(const RowHeader* rows, const uint32_t* places, size_t count,
-                                const Executor& executor) {
+template <typename KeyOf, typename Visit>
+void GpuTier::visit_host_rows(KeyOf&& key_of, const uint32_t* places, size_t count,
+                              const Executor& executor, Visit&& visit) {
   const size_t tasks = count < kTaskRows ? 1 : std::min<size_t>(executor.threads(), 32);
-  const auto partition_of = [&](size_t i) {
-    return table_->partition_number(rows[i].key, mix64(static_cast<uint64_t>(rows[i].key)));
+  const auto number_of = [&](size_t i) {
+    return table_->partition_number(key_of(i), mix64(static_cast<uint64_t>(key_of(i))));
   };
   // Each task has its own partitions.
   executor.run(tasks, [&](size_t task) {
     for (size_t i = 0; i < count + kRowsAhead; ++i) {
       if (i < count && places[i] != kNoSlot) {
-        const size_t number = partition_of(i);
+        const size_t number = number_of(i);
         if (number % tasks == task) __builtin_prefetch(table_->partition(number).at(places[i]));
       }
       if (i < kRowsAhead) continue;
       const size_t r = i - kRowsAhead;
       if (places[r] == kNoSlot) continue;
-      const size_t number = partition_of(r);
+      const size_t number = number_of(r);
       if (number % tasks != task) continue;
       Partition& partition = table_->partition(number);
       std::unique_lock lock(partition.mutex, std::defer_lock);
       if (table_->snapshot_open()) lock.lock();
-      partition.before_write_back(places[r], rows[r]);
+      visit(partition, r);
     }
   });
+}
+
+void GpuTier::before_write_back(const RowHeader* rows, const uint32_t* places, size_t count,
+                                const Executor& executor) {
+  visit_host_rows(
+      [&](size_t i) { return rows[i].key; }, places, count, executor,
+      [&](Partition& partition, size_t i) { partition.before_write_back(places[i], rows[i]); });
+}
+
+void GpuTier::before_write(const int64_t* keys, const uint32_t* places, size_t count,
+                           const Executor& executor) {
+  visit_host_rows([&](size_t i) { return keys[i]; }, places, count, executor,
+                  [&](Partition& partition, size_t i) { partition.before_write(places[i]); });
 }
 
 size_t GpuTier::take_written_back() {
@@ -305,7 +319,6 @@ void GpuTier::settle_slots(size_t first, size_t count) {
       copy_async(leaving->headers, dirty.headers, count, stream);
       ready_.record(stream);
       ready_.wait();
-      // A snapshot's copies are of rows that arrived.
       wait_for_transit();
       before_write_back(leaving->headers, leaving->places, *leaving->count, Executor());
     }

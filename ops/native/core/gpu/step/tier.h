@@ -1,9 +1,10 @@
 // A table's slots on a GPU, and the transfer of its rows between them and the host tier.
 //
-// Kernels read and write the rows of the host tier in place, on the caller's stream
-// (gpu/kernels/lines.h). The host keeps its index and what snapshots need: it takes a snapshot's
-// copy of a row before a kernel that writes the row. Who reads rows of the host tier waits until no
-// kernel writes them (wait_for_host_rows); a lookup needs only their keys, which no kernel writes.
+// Kernels read and write the rows of the host tier in place (gpu/kernels/lines.h), on the caller's
+// stream; rows outside the slots go back on another one (gpu/step/transit.h). The host keeps its
+// index and what snapshots need: it takes a snapshot's copy of a row before a kernel that writes
+// the row. Who reads rows of the host tier waits until no kernel writes them (wait_for_host_rows);
+// a lookup needs only their keys, which no kernel writes.
 //
 // A slot has its tag before its row, and a row leaves its slot before it is in the host tier. So a
 // failure in between loses rows: the tier then refuses all calls, until the table is cleared or the
@@ -118,10 +119,14 @@ class GpuTier final : public DeviceTier {
   uint64_t uses() const { return uses_; }
   // Rows of piece_bytes.
   size_t piece_rows() const;
-  // Call it before a kernel writes rows back, if the table is watched: takes the snapshot's copies
-  // of those that it will change. rows: (count) their headers; places: (count), kNoSlot: none.
+  // Call them before a kernel writes rows back, if the table is watched: they take the snapshot's
+  // copies of rows that will change. places: (count), kNoSlot: none. rows: (count) their headers,
+  // which show whether they do; none of these rows is in transit.
   void before_write_back(const RowHeader* rows, const uint32_t* places, size_t count,
                          const Executor& executor);
+  // Of rows that change in any case. A row in transit has its copy.
+  void before_write(const int64_t* keys, const uint32_t* places, size_t count,
+                    const Executor& executor);
 
   // Memory and passes of the layer whose first table this is.
   std::unique_ptr<DeviceWorkspace> workspace;
@@ -141,6 +146,10 @@ class GpuTier final : public DeviceTier {
     own_use_->record(stream);
     note_use(own_use_);
   }
+  // visit(partition, i) for each row, i < count, with the partition's lock if a snapshot is open.
+  template <typename KeyOf, typename Visit>
+  void visit_host_rows(KeyOf&& key_of, const uint32_t* places, size_t count,
+                       const Executor& executor, Visit&& visit);
   // Writes the dirty rows among slots [first, first + count) back.
   void settle_slots(size_t first, size_t count);
   // Waits for the rows on their way, and returns how many were out of date.
@@ -195,9 +204,6 @@ GpuTier* gpu_tier_of(const Table& table);
 // The caches of tiers, (T) on the device.
 const DeviceCache* describe_caches(const std::vector<GpuTier*>& tiers, DeviceDescribed* to);
 
-// As GpuTier::hold, of several tiers: once for those that were last used together.
-void hold_all(const std::vector<GpuTier*>& tiers, DeviceStream stream);
-
 // How often the slots of tiers were used.
 inline uint64_t uses_of(const std::vector<GpuTier*>& tiers) {
   uint64_t total = 0;
@@ -207,7 +213,7 @@ inline uint64_t uses_of(const std::vector<GpuTier*>& tiers) {
 
 // Returns lock(), the lock of the tiers' tables, once the device has done what others do with the
 // slots. So it is held only for what the caller does. stream, idle: for the wait. recorded: idle is
-// on the stream already, after hold_all, when the slots had been used so often.
+// on the stream already, after hold_slots, when the slots had been used so often.
 template <typename Lock>
 auto lock_when_idle(const std::vector<GpuTier*>& tiers, DeviceStream stream, DeviceEvent* idle,
                     Lock&& lock, std::optional<uint64_t> recorded = {}) {

@@ -3,7 +3,7 @@
 //
 // The next lookup of the layer that brings rows in takes those that it wants from here. So its rows
 // come in while these go out. All other work that reads or writes rows of the host tier comes after
-// them (GpuTier::hold_host_rows).
+// them (hold_host_rows of gpu/step/tier.h).
 #pragma once
 
 #include <memory>

@@ -41,9 +41,9 @@ struct DeviceBatch : DeviceBatchKeys {
   DeviceBypass bypass;
   std::vector<uint32_t> bypass_first;  // (T + 1)
   uint32_t* bypass_places = nullptr;   // (B) on the device
-  // (B) the same in the host's memory, if a table was watched; else empty. Keys, in headers.
+  // (B) of these rows in the host's memory, if a table was watched; else empty.
   std::vector<uint32_t> watched_places;
-  std::vector<RowHeader> watched_rows;
+  std::vector<int64_t> watched_keys;
   std::vector<uint64_t> lookups;      // (T) keys that have a row
   size_t missing = 0;                 // distinct keys that had no slot
   size_t absent = 0;                  // distinct keys that have none

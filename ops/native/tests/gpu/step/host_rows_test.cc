@@ -2,8 +2,11 @@
 // rows waits for those on their way.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <future>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -48,6 +51,11 @@ TEST_CASE("device host rows: a snapshot keeps the rows that kernels write over w
         auto snapshot = table.open_snapshot(due_only);
         Rows rows = read_all(table, *snapshot, 20);
         side.backward(now(side.forward(true)));
+        if (&table == &pair.table()) {
+          // A window evicts rows that were updated since.
+          ahead_and_wait(table, range(0, 100));
+          must(cudaDeviceSynchronize());
+        }
         const Rows rest = read_all(table, *snapshot, 20);
         rows.insert(rows.end(), rest.begin(), rest.end());
         snapshot->close(true);
@@ -124,11 +132,12 @@ TEST_CASE("device host rows: who reads them waits for the rows on their way") {
     const std::shared_lock lock(pair.table().mutex());
     pair.table().tier().wait_for_host_rows();
   });
-  while (simt::blocked_threads() == 0 &&
-         read.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+  bool waits = false;
+  while (!waits && read.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     std::this_thread::yield();
+    waits = simt::blocked_threads() > 0;
   }
-  CHECK(simt::blocked_threads() == 1);
+  CHECK(waits);
   held.reset();
   read.get();
   pair.check();

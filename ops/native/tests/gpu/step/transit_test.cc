@@ -86,16 +86,19 @@ const RowsInTransit& transit_of(const Sides& sides) {
   return gpu_tier_of(*sides.tiered->all[0])->workspace->transit;
 }
 
-// Rows in transit stand still until act, in a thread of its own, waits for them, or ends. Returns
-// whether it waits.
-bool waits_for_transit(const Sides& sides, const std::function<void()>& act) {
+// After a step over `keys`, the rows that it sends back stand still until act, in a thread of its
+// own, waits for them, or ends. Returns whether it waits.
+bool waits_for_transit(Sides& sides, const std::vector<int64_t>& keys,
+                       const std::function<void()>& act) {
+  must(cudaDeviceSynchronize());
   std::optional<simt::HeldStream> held(transit_of(sides).stream());
+  sides.train(keys);
   auto done = std::async(std::launch::async, act);
-  while (simt::blocked_threads() == 0 &&
-         done.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+  bool waits = false;
+  while (!waits && done.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     std::this_thread::yield();
+    waits = simt::blocked_threads() > 0;
   }
-  const bool waits = simt::blocked_threads() > 0;
   held.reset();
   done.get();
   return waits;
@@ -107,14 +110,15 @@ bool waits_for_transit(const Sides& sides, const std::function<void()>& act) {
 #if defined(HOTROW_SIMT)
 TEST_CASE("device transit: rows come in while those of the step before go out") {
   Sides sides;
-  sides.train(range(100, 200));
   const std::vector<Input> in = sides.inputs(range(0, 250));
   HostSide host(*sides.plain, in, Executor());
   DeviceSide device(*sides.tiered, in, Executor(), sides.stream);
-  const int64_t host_ticket = host.forward(true);
-  int64_t ticket = 0;
+  int64_t host_ticket = 0, ticket = 0;
   {
+    must(cudaDeviceSynchronize());
     const simt::HeldStream held(transit_of(sides).stream());
+    sides.train(range(100, 200));
+    host_ticket = host.forward(true);
     ticket = device.forward(true);
     // Some of the rows are in transit, and others are in the host tier.
     CHECK(same_bits(host.outputs(), device.outputs()));
@@ -126,8 +130,7 @@ TEST_CASE("device transit: rows come in while those of the step before go out") 
 
 TEST_CASE("device transit: a window reads no row that is on its way") {
   Sides sides;
-  sides.train(range(100, 200));
-  CHECK(waits_for_transit(sides, [&] {
+  CHECK(waits_for_transit(sides, range(100, 200), [&] {
     for (Table* table : sides.tiered->all) ahead_and_wait(*table, range(150, 100));
     sides.evaluate(range(100, 200));
   }));
@@ -136,7 +139,7 @@ TEST_CASE("device transit: a window reads no row that is on its way") {
 
 TEST_CASE("device transit: memory of rows on their way is not used again before they arrived") {
   Sides sides;
-  CHECK(waits_for_transit(sides, [&] {
+  CHECK(waits_for_transit(sides, range(100, 200), [&] {
     sides.train(range(50, 250));
     sides.train(range(0, 250));
   }));
@@ -154,8 +157,7 @@ TEST_CASE("device transit: rows are settled, counted and removed after older one
   for (size_t i = 0; i < acts.size(); ++i) {
     CAPTURE(i);
     Sides sides(kind_of(32, CachePolicy::kLru));
-    sides.train(range(0, 100));
-    CHECK(waits_for_transit(sides, [&] {
+    CHECK(waits_for_transit(sides, range(0, 100), [&] {
       // They come into slots from the rows in transit, and are newer then.
       sides.train(few);
       acts[i](sides);
