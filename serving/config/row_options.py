@@ -91,13 +91,13 @@ class RowOptions:
             )
         if not self.cache_rows and not self.cache_bytes:
             raise InvalidArgumentError(
-                f"--cache_device={self.cache_device} without --cache_bytes or --cache_rows: rows on "
-                "a GPU come from those in memory"
+                f"--cache_device={self.cache_device} without --cache_bytes or --cache_rows: rows "
+                "on a GPU come from those in memory"
             )
         if not self.cache_bytes and not self.gpu_cache_bytes:
             raise InvalidArgumentError(
-                f"--cache_device={self.cache_device} with --cache_rows needs --gpu_cache_bytes, the "
-                "bound of the GPU's memory"
+                f"--cache_device={self.cache_device} with --cache_rows needs --gpu_cache_bytes, "
+                "the bound of the GPU's memory"
             )
 
     @property
