@@ -31,15 +31,6 @@ struct alignas(16) uint4 {
 struct alignas(8) uint2 {
   uint32_t x, y;
 };
-// What caches keep is not modelled.
-template <typename T>
-T __ldcs(const T* at) {
-  return *at;
-}
-template <typename T>
-void __stcs(T* at, T value) {
-  *at = value;
-}
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 namespace simt {

@@ -136,6 +136,40 @@ __device__ inline void store_release(uint32_t* at, uint32_t value) {
 #endif
 }
 
+// Loads and stores of values that a kernel needs once, and that do not change meanwhile: caches
+// need not keep them. By name CUDA has them, too (__ldcs), but clang's headers do not.
+__device__ inline float load_streaming(const float* at) {
+#if defined(HOTROW_SIMT)
+  return *at;
+#else
+  float value;
+  asm("ld.global.cs.f32 %0, [%1];" : "=f"(value) : "l"(__cvta_generic_to_global(at)));
+  return value;
+#endif
+}
+// at: a multiple of 16, as below.
+__device__ inline uint4 load_streaming(const uint4* at) {
+#if defined(HOTROW_SIMT)
+  return *at;
+#else
+  uint4 v;
+  asm("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+      : "l"(__cvta_generic_to_global(at)));
+  return v;
+#endif
+}
+__device__ inline void store_streaming(float4* at, const float4& v) {
+#if defined(HOTROW_SIMT)
+  *at = v;
+#else
+  asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(__cvta_generic_to_global(at)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
+#endif
+}
+
 __device__ inline uint64_t high_product(uint64_t a, uint64_t b) {
 #if defined(__CUDA_ARCH__)
   return __umul64hi(a, b);

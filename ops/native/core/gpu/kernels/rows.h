@@ -49,7 +49,7 @@ __device__ inline uint32_t values_in(uint32_t column, uint32_t width, uint32_t c
 // A value that is not loaded again, so caches need not keep it.
 __device__ inline float load_once(const float* at) {
   count_loaded(sizeof(float));
-  return __ldcs(at);
+  return load_streaming(at);
 }
 
 template <RowType kType>
@@ -74,7 +74,7 @@ __device__ inline void load_words(const std::byte* values, uint32_t column, uint
   if (column + kCount <= width && aligned<kSize * 4>(at)) {
     if constexpr (kSize == 4) {
       const auto* const from = reinterpret_cast<const uint4*>(at);
-      const uint4 four = once ? __ldcs(from) : *from;
+      const uint4 four = once ? load_streaming(from) : *from;
       words[0] = four.x, words[1] = four.y, words[2] = four.z, words[3] = four.w;
     } else {
       const uint2 two = *reinterpret_cast<const uint2*>(at);
@@ -132,7 +132,7 @@ __device__ inline void store_floats(std::byte* values, uint32_t column, uint32_t
       auto* const to = reinterpret_cast<float4*>(at + k * 4);
       const float4 four = make_float4(from[k], from[k + 1], from[k + 2], from[k + 3]);
       if constexpr (kOnce) {
-        __stcs(to, four);
+        store_streaming(to, four);
       } else {
         *to = four;
       }
