@@ -11,16 +11,7 @@ namespace hotrow {
 // The piece of this block.
 template <typename Piece>
 __device__ inline uint32_t find_block(const Piece* pieces, uint32_t count) {
-  uint32_t low = 0, high = count - 1;
-  while (low < high) {
-    const uint32_t middle = (low + high + 1) / 2;
-    if (pieces[middle].first_block <= blockIdx.x) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
+  return find_last(count, blockIdx.x, [&](unsigned p) { return pieces[p].first_block; });
 }
 
 // Numbers the blocks of a launch.

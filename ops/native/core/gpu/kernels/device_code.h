@@ -178,20 +178,25 @@ __device__ inline uint64_t high_product(uint64_t a, uint64_t b) {
 #endif
 }
 
-// The range that holds `at`: the last r < count with begins[r] <= at. begins: (count + 1),
-// ascending from 0; at < begins[count].
-template <typename T, typename U>
-__device__ inline unsigned find_range(const T* begins, unsigned count, U at) {
+// The last r < count with first(r) <= at. first: ascending, first(0) <= at.
+template <typename U, typename First>
+__device__ inline unsigned find_last(unsigned count, U at, First&& first) {
   unsigned low = 0, high = count - 1;
   while (low < high) {
     const unsigned middle = (low + high + 1) / 2;
-    if (begins[middle] <= at) {
+    if (first(middle) <= at) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
   return low;
+}
+
+// The range that holds `at`. begins: (count + 1), ascending from 0; at < begins[count].
+template <typename T, typename U>
+__device__ inline unsigned find_range(const T* begins, unsigned count, U at) {
+  return find_last(count, at, [&](unsigned r) { return begins[r]; });
 }
 
 // A power of two of neighbouring lanes of a warp that work on one row together.

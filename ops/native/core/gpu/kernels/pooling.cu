@@ -1,6 +1,8 @@
 #include <vector>
 
+#include "core/gpu/kernels/block_pieces.h"
 #include "core/gpu/kernels/device_code.h"
+#include "core/gpu/kernels/divisors.h"
 #include "core/gpu/kernels/pooling.h"
 #include "core/gpu/kernels/rows.h"
 
@@ -59,20 +61,6 @@ __device__ void range_of(const Piece& p, uint32_t b, uint32_t& begin, uint32_t& 
   if (end < begin) end = begin;
 }
 
-// divisor_of in kernels/pooling.cc.
-__device__ float divisor_of(const Piece& p, uint32_t begin, uint32_t end) {
-  if (p.combiner == Combiner::kSum) return 1.0f;
-  float total = 0.0f;
-  if (p.weights == nullptr) {
-    total = static_cast<float>(end - begin);
-  } else if (p.combiner == Combiner::kMean) {
-    for (uint32_t i = begin; i < end; ++i) total += p.weights[i];
-  } else {
-    for (uint32_t i = begin; i < end; ++i) total += p.weights[i] * p.weights[i];
-  }
-  return p.combiner == Combiner::kSqrtn ? sqrtf(total) : total;
-}
-
 // kColumns: 16 bytes of a row.
 template <RowType kType, int kColumns>
 __device__ void copy_rows(const Piece& p, const Keys& keys, const Tile& tile, uint32_t first,
@@ -105,7 +93,7 @@ template <RowType kType, int kColumns>
 __device__ void pool_sample(const Piece& p, const Keys& keys, const Tile& tile, uint32_t b) {
   uint32_t begin, end;
   range_of(p, b, begin, end);
-  const float divisor = divisor_of(p, begin, end);
+  const float divisor = divisor_of(p.combiner, p.weights, begin, end);
   float* out = p.pooled + size_t{b} * p.width;
   for (uint32_t start = 0; start < p.width; start += tile.lanes * kColumns) {
     const uint32_t column = start + tile.lane * kColumns;
@@ -160,20 +148,12 @@ __device__ void pool_piece(const Piece& p, const Keys& keys, uint32_t block) {
 
 // The feature of this block, for all its threads.
 __device__ void fetch_piece(const Piece* pieces, uint32_t count, Piece* piece) {
-  uint32_t low = 0, high = count - 1;
-  while (low < high) {
-    const uint32_t middle = (low + high + 1) / 2;
-    if (pieces[middle].first_block <= blockIdx.x) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
+  const Piece& own = pieces[find_block(pieces, count)];
   constexpr uint32_t kSize = sizeof(Piece) / 4;
   static_assert(kSize <= kBlockThreads);
   if (threadIdx.x < kSize) {
     reinterpret_cast<uint32_t*>(piece)[threadIdx.x] =
-        reinterpret_cast<const uint32_t*>(&pieces[low])[threadIdx.x];
+        reinterpret_cast<const uint32_t*>(&own)[threadIdx.x];
   }
   __syncthreads();
 }
@@ -205,7 +185,7 @@ __global__ void write_terms(const Piece* pieces, uint32_t count, DeviceTerms out
   const bool copied = plain(p);
   if (!copied) {
     range_of(p, b, begin, end);
-    divisor = divisor_of(p, begin, end);
+    divisor = divisor_of(p.combiner, p.weights, begin, end);
   }
   for (uint32_t i = begin + threadIdx.x % kTermLanes; i < end; i += kTermLanes) {
     const uint64_t at = p.first_key + i;

@@ -300,12 +300,11 @@ GpuRows::Call::Message GpuRows::Call::write_message(const ServingFeature* featur
     to.table = place.table;
     to.table_in_all = static_cast<uint32_t>(from.table);
     to.first = first;
-    to.count = static_cast<uint32_t>(s.outputs());
     to.width = static_cast<uint32_t>(tables[from.table].width);
     to.combiner = s.combiner;
     to.type = tables[from.table].type;
     here.features[f] = to;
-    first += to.count;
+    first += static_cast<uint32_t>(s.outputs());
   }
   std::copy(layers.begin(), layers.end(), here.layers);
   return there;

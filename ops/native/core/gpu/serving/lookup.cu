@@ -1,3 +1,4 @@
+#include "core/gpu/kernels/divisors.h"
 #include "core/gpu/kernels/rows.h"
 #include "core/gpu/serving/lookup.h"
 #include "core/gpu/serving/read_row.h"
@@ -51,34 +52,6 @@ __device__ float decoded(StoredType type, const std::byte* row, uint32_t column)
   return 0.0f;
 }
 
-// divisor_of in kernels/pooling.cc.
-__device__ float divisor_of(const ServedFeature& f, uint32_t begin, uint32_t end) {
-  if (f.combiner == Combiner::kSum) return 1.0f;
-  float total = 0.0f;
-  if (f.weights == nullptr) {
-    total = static_cast<float>(end - begin);
-  } else if (f.combiner == Combiner::kMean) {
-    for (uint32_t i = begin; i < end; ++i) total += f.weights[i];
-  } else {
-    for (uint32_t i = begin; i < end; ++i) total += f.weights[i] * f.weights[i];
-  }
-  return f.combiner == Combiner::kSqrtn ? sqrtf(total) : total;
-}
-
-__device__ const ServedFeature& feature_of(const ServedFeature* features, uint32_t count,
-                                           uint32_t output) {
-  uint32_t low = 0, high = count - 1;
-  while (low < high) {
-    const uint32_t middle = (low + high + 1) / 2;
-    if (features[middle].first <= output) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return features[low];
-}
-
 // A warp an output. Lanes have columns of their own, so that sums keep the order of the keys.
 __global__ void __launch_bounds__(kLookupThreads)
     look_up_served(const ServedFeature* features, uint32_t count, uint32_t outputs, Layers layers,
@@ -89,7 +62,8 @@ __global__ void __launch_bounds__(kLookupThreads)
   const auto* const header = reinterpret_cast<const ServedHeader*>(line);
   const auto* const row = reinterpret_cast<const std::byte*>(header + 1);
   for (size_t o = thread_index() / kWarp; o < outputs; o += thread_stride() / kWarp) {
-    const ServedFeature& f = feature_of(features, count, static_cast<uint32_t>(o));
+    const ServedFeature& f =
+        features[find_last(count, o, [&](unsigned i) { return features[i].first; })];
     const uint32_t b = static_cast<uint32_t>(o) - f.first;
     float* const out = f.outputs + size_t{b} * f.width;
     uint32_t begin = b, end = b + 1;
@@ -101,7 +75,7 @@ __global__ void __launch_bounds__(kLookupThreads)
         begin = static_cast<uint32_t>(f.row_splits[b]);
         end = static_cast<uint32_t>(f.row_splits[b + 1]);
       }
-      divisor = divisor_of(f, begin, end);
+      divisor = divisor_of(f.combiner, f.weights, begin, end);
       for (uint32_t c = lane; c < f.width; c += kWarp) out[c] = 0.0f;
       if (divisor == 0.0f) continue;
     }

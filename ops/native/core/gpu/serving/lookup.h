@@ -41,7 +41,6 @@ struct ServedFeature {
   ServedTable table;      // in its cache
   uint32_t table_in_all;  // its number among all tables
   uint32_t first;         // outputs of the features before it
-  uint32_t count;         // B
   uint32_t width;         // D
   Combiner combiner;
   StoredType type;
@@ -50,9 +49,8 @@ static_assert(sizeof(ServedFeature) % 4 == 0);
 
 // Writes the outputs whose rows are all cached, and sets left[o] to 1 for each other output o of
 // all. Rows of keys that a layer has, and rows newer than `newest` (0: none is), count as missing.
-// features: (count), layers: (layer_count),
-// at most kMostDeviceLayers. Both are on the device. left: (outputs) zeros, in memory
-// that the device may write. random: differs from call to call.
+// features: (count), layers: (layer_count), at most kMostDeviceLayers; both on the device. left:
+// (outputs) zeros, in memory that the device may write. random: differs from call to call.
 void device_serving_lookup(const ServedFeature* features, size_t count, size_t outputs,
                            const LayerKeys* layers, size_t layer_count, RowVersion newest,
                            uint8_t now, uint64_t random, uint8_t* left, DeviceStream stream);
