@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpu_workload import has_gpu
+from gpu_workload import has_gpu, print_results
 
 TABLES, DIM, ROWS, SKEW = 26, 16, 100_000, 1.05
 BATCHES = (1, 128, 1024)
@@ -63,13 +63,6 @@ def estimates() -> list[Result]:
                 }
             )
     return results
-
-
-def print_results(results: list[Result]) -> None:
-    width = max(len(r["case"]) for r in results)
-    for r in results:
-        ratio = "" if r["ratio"] is None else f"   {r['ratio']:.2f} x {r['baseline']}"
-        print(f"{r['case']:<{width}}  {r['metric']:<28} {r['value']:>10} {r['unit']}{ratio}")
 
 
 class Served:

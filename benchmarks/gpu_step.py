@@ -43,6 +43,7 @@ from gpu_workload import (
     copy_bandwidth,
     draw,
     has_gpu,
+    print_results,
 )
 
 PEAK = {"HBM": 4.8e12, "bus": 55e9}  # bytes/s: an H200's, and PCIe gen5 one way
@@ -85,13 +86,6 @@ def floors(keys: Ids) -> list[Result]:
                  "ratio": None}
             )  # fmt: skip
     return results
-
-
-def print_results(results: list[Result]) -> None:
-    width = max(len(r["case"]) for r in results)
-    for r in results:
-        ratio = "" if r["ratio"] is None else f"   {r['ratio']:.2f} x {r['baseline']}"
-        print(f"{r['case']:<{width}}  {r['metric']:<28} {r['value']:>10} {r['unit']}{ratio}")
 
 
 class Hotrow:

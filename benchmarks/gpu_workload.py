@@ -63,3 +63,11 @@ def copy_bandwidth(torch: Any, timer: Timer) -> float:
     source = torch.randint(0, 2**31, (1 << 29,), dtype=torch.int64, device="cuda")
     target = torch.empty_like(source)
     return float(2 * source.nbytes / (timer.median_ms(lambda _: target.copy_(source)) * 1e-3))
+
+
+def print_results(results: list[dict[str, Any]]) -> None:
+    """Prints a line for each result."""
+    width = max(len(r["case"]) for r in results)
+    for r in results:
+        ratio = "" if r["ratio"] is None else f"   {r['ratio']:.2f} x {r['baseline']}"
+        print(f"{r['case']:<{width}}  {r['metric']:<28} {r['value']:>10} {r['unit']}{ratio}")

@@ -119,7 +119,7 @@ class HostPart final : public UnfinishedLookup {
   std::unique_ptr<UnfinishedLookup> rest_;
 };
 
-// Whether the GPU can tell the keys of the overlay's layers.
+// Whether the GPU knows the keys of the overlay's layers.
 bool has_layers(const Overlay& overlay) {
   return overlay.layers.size() <= kMostDeviceLayers &&
          std::all_of(overlay.layers.begin(), overlay.layers.end(),

@@ -1,6 +1,7 @@
 // Owners of streams, events and memory of a device.
 #pragma once
 
+#include <string>
 #include <utility>
 
 #include "core/gpu/kernels/allocator.h"
@@ -8,6 +9,21 @@
 #include "core/gpu/kernels/memory.h"
 
 namespace hotrow {
+
+// Fails with FailedPrecondition when there is no such GPU. what: is to be on it, for the message.
+inline void check_gpu(const std::string& what, int gpu) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  ignore(error);
+  if (error != cudaSuccess || count == 0) {
+    fail(Code::kFailedPrecondition, "%s on GPU %d: there is no GPU: %s", what.c_str(), gpu,
+         error == cudaSuccess ? "no device" : cudaGetErrorString(error));
+  }
+  if (gpu < 0 || gpu >= count) {
+    fail(Code::kFailedPrecondition, "%s on GPU %d: there are 0 to %d", what.c_str(), gpu,
+         count - 1);
+  }
+}
 
 // Makes a device the calling thread's for as long as it lives.
 class OnDevice {

@@ -41,8 +41,13 @@ class GpuRows final : public DeviceRows {
   DeviceRowCounts counts() const override;
 
  private:
-  class Call;
-  struct CallMemory;
+  class Call;  // gpu_call.cu
+  // Memory of calls, one after the other.
+  struct CallMemory {
+    PinnedBlock sent, left, rows, floats;
+    DeviceBlock there;
+    DeviceEvent used;  // by the device
+  };
   // The cache of the tables whose rows have one size.
   struct Pool {
     size_t row_bytes;

@@ -22,23 +22,6 @@ constexpr uint64_t kZeros[kCounts] = {};
 // Rows that one host thread looks at, at least, and how far ahead it prefetches.
 constexpr size_t kTaskRows = 512, kRowsAhead = 16;
 
-// The GPU of the table's options.
-int present_device(const Table& table) {
-  int count = 0;
-  const int device = table.options().cache.gpu;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  ignore(error);
-  if (error != cudaSuccess || count == 0) {
-    fail(Code::kFailedPrecondition, "table %s: its device tier needs a GPU, and there is none: %s",
-         table.name().c_str(), error == cudaSuccess ? "no device" : cudaGetErrorString(error));
-  }
-  if (device < 0 || device >= count) {
-    fail(Code::kFailedPrecondition, "table %s: its device tier is on GPU %d; there are 0 to %d",
-         table.name().c_str(), device, count - 1);
-  }
-  return device;
-}
-
 __global__ void find_headers(DeviceCache cache, const int64_t* keys, uint32_t count,
                              RowHeader* headers) {
   for (size_t i = thread_index(); i < count; i += thread_stride()) {
@@ -88,7 +71,9 @@ struct Expected {
 
 std::unique_ptr<DeviceTier> make_gpu_tier(Table& table) {
   // Its streams, events and memory belong to the device that is current when they are made.
-  const OnDevice here(present_device(table));
+  const int gpu = table.options().cache.gpu;
+  check_gpu("table " + table.name() + ": its device tier", gpu);
+  const OnDevice here(gpu);
   return std::make_unique<GpuTier>(table);
 }
 

@@ -127,15 +127,21 @@ TEST_CASE("device locks: a table is read while its rows are written back, after 
   pair.check();
 }
 
+namespace {
+
+// Tables of another layer.
+Tables some(const Tables& from, const std::vector<size_t>& which) {
+  Tables tables({}, false);
+  for (const size_t t : which) tables.all.push_back(from.all[t]);
+  return tables;
+}
+
+}  // namespace
+
 TEST_CASE("device locks: a call waits for the last use of each of its tables") {
   const Stream one, two;
   const std::vector<Kind> kinds(3, kind_of(512));
   Tables plain(kinds, false), tiered(kinds, true);
-  const auto some = [](const Tables& from, std::vector<size_t> which) {
-    Tables tables({}, false);
-    for (const size_t t : which) tables.all.push_back(from.all[t]);
-    return tables;
-  };
   std::mt19937_64 random(14);
   // The shared table is the first, and the last, of the later call.
   for (const std::vector<size_t>& later : {std::vector<size_t>{1, 2}, {2, 1}}) {
@@ -170,11 +176,6 @@ TEST_CASE("device locks: a call waits for no call that shares none of its tables
   const Stream one, two;
   const std::vector<Kind> kinds(3, kind_of(512));
   Tables plain(kinds, false), tiered(kinds, true);
-  const auto some = [](const Tables& from, std::vector<size_t> which) {
-    Tables tables({}, false);
-    for (const size_t t : which) tables.all.push_back(from.all[t]);
-    return tables;
-  };
   std::mt19937_64 random(16);
   const std::vector<std::vector<size_t>> layers = {{0, 1}, {0, 2}, {1}};
   std::vector<std::vector<Input>> inputs;
