@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/warning.h"
 #include "core/gpu/kernels/device_code.h"
 #include "core/gpu/serving/gpu_rows.h"
 
@@ -248,8 +249,17 @@ void GpuRows::Call::write_all(const ServingFeature* features, size_t count, floa
 }
 
 std::shared_ptr<const DeviceLayer> GpuRows::keys_of(const CutLayer& layer) {
-  const OnDevice here(options_.gpu);
-  return std::make_shared<const GpuLayer>(options_.gpu, layer);
+  if (!why_off().empty()) return nullptr;
+  try {
+    const OnDevice here(options_.gpu);
+    return std::make_shared<const GpuLayer>(options_.gpu, layer);
+  } catch (const Error& error) {
+    // No reason to refuse the cut.
+    warn("GPU " + std::to_string(options_.gpu) + " does not take the keys of a cut with " +
+         std::to_string(layer.rows()) +
+         " rows, and rows are read from RAM until it is folded: " + error.what());
+    return nullptr;
+  }
 }
 
 }  // namespace hotrow

@@ -187,6 +187,7 @@ GpuRows::Sent::Sent(DeviceArena& arena, size_t count, size_t stride) {
 
 template <typename Change>
 void GpuRows::or_off(Change&& change) {
+  if (!why_off().empty()) return;
   try {
     const OnDevice here(options_.gpu);
     change();
@@ -267,7 +268,6 @@ void GpuRows::fill_piece(size_t table, const int64_t* keys, size_t count) {
   const Place& place = places_.at(table);
   const size_t row_bytes = place.pool->row_bytes, stride = place.pool->cache.stride;
   const std::lock_guard lock(updates_mutex_);
-  if (!why_off().empty()) return;
   or_off([&] {
     // Before the rows in RAM are read.
     const ServingTicket ticket = clock_.fetch();

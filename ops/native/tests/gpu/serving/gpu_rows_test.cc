@@ -458,6 +458,31 @@ TEST_CASE("gpu rows: a failing call of CUDA fails its lookup, and the next one i
   CHECK(failures > 0);
 }
 
+TEST_CASE("gpu rows: a cut whose keys find no memory is laid over the rows in RAM") {
+  static std::string warned;
+  set_warn([](const char* message) { warned += message; });
+  const TemporaryDirectory directory;
+  Served served(kAllRows);
+  served.fill_all(0, 50);
+  const auto layer = std::const_pointer_cast<CutLayer>(
+      Blocks(served.tables, 2).add(0, 0, 10).layer(directory / "2"));
+  {
+    simt::Failures failing(simt::kAllocations, 0, 1);
+    layer->set_on_device(served.rows->keys_of(*layer));
+  }
+  CHECK(layer->on_device() == nullptr);
+  CHECK(warned.find("GPU 0 does not take the keys of a cut with 10 rows") == 0);
+  Overlay overlay;
+  overlay.version = 2;
+  overlay.layers = {layer};
+  const uint64_t before = served.lookups().hits;
+  CHECK(served.row_of(0, 3, overlay) == served_row(served.tables[0], 0, 3, 2));
+  CHECK(served.row_of(0, 13, overlay) == served_row(served.tables[0], 0, 13, 1));
+  CHECK(served.lookups().hits == before);
+  CHECK(served.rows->why_off().empty());
+  set_warn(nullptr);
+}
+
 TEST_CASE("gpu rows: an update that fails turns the GPU off, and lookups are still right") {
   static std::string warned;
   set_warn([](const char* message) { warned += message; });
@@ -483,6 +508,9 @@ TEST_CASE("gpu rows: an update that fails turns the GPU off, and lookups are sti
     CHECK(served.row_of(0, 6) == served_row(served.tables[0], 0, 6, 1));
     CHECK(served.lookups().hits == before);
     CHECK(served.rows->counts().rows() == 0);
+    const TemporaryDirectory directory;
+    const auto layer = Blocks(served.tables, 8).add(0, 0, 10).layer(directory / "8");
+    CHECK(served.rows->keys_of(*layer) == nullptr);
   }
   set_warn(nullptr);
 }
