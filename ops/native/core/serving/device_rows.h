@@ -70,8 +70,8 @@ class DeviceRows {
   virtual uint64_t least_keys() const = 0;
   // Measures that: keys of a table of which most are cached.
   virtual void measure(size_t table, const int64_t* keys, size_t count) = 0;
-  // The keys of a cut's layer, for lookups with overlays that have it. Null if the GPU does not take
-  // them: then these lookups go to the rows in RAM alone.
+  // The keys of a cut's layer, for lookups with overlays that have it. Null if the GPU does not
+  // take them: then these lookups go to the rows in RAM alone.
   virtual std::shared_ptr<const DeviceLayer> keys_of(const CutLayer& layer) = 0;
   // Keys whose rows were not on the GPU; their rows may come in later.
   virtual void want(size_t table, const int64_t* keys, size_t count) = 0;
