@@ -10,6 +10,8 @@ export SHARED ?= $(abspath ../shared)
 # `make demo`: a Criteo-format file, generated when empty; STORE=redis keeps rows in a Redis of its own.
 DATA ?=
 STORE ?=
+# `make demo ONLINE=1`: a trainer that learns from a stream, and publishes to two servers.
+ONLINE ?=
 
 # Processes of `make test`; a file's tests run in one of them. Half of the time they wait.
 JOBS ?= $(shell n=$$((2 * $$(nproc))); echo $$((n < 8 ? n : 8)))
@@ -41,7 +43,7 @@ build-tests: setup ## the C++ tests, the readers for tests and the emulated GPU,
 	@.ci/build-tests $(BIN)/python
 
 test: build-tests ## the tests but those marked slow
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --durations=40 --durations-min=10
 
 test-all: build-tests ## every test, before an issue is closed
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "slow or not slow"
@@ -58,17 +60,13 @@ fuzz: setup ## random input for the core (clang, libFuzzer) and for checkpoints;
 	@.ci/fuzz $(BIN)/python $(SECONDS)
 
 demo: setup ## data -> train -> export -> serve -> predict -> evaluate, with a report
-	$(BIN)/python -m hotrow.cli.demo --to demo $(if $(DATA),--data "$(DATA)") $(if $(STORE),--store "$(STORE)")
+	$(BIN)/python -m hotrow.cli.demo --to demo $(if $(DATA),--data "$(DATA)") $(if $(STORE),--store "$(STORE)") $(if $(ONLINE),--online)
 
 bench: setup ## the benchmarks; prints tables
 	@for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 protos: setup ## regenerate the modules of protos/*.proto
-	$(BIN)/python serving/native/export_protos.py build/descriptors.pb tensorflow.core.protobuf.config_pb2 \
-	  tensorflow.core.protobuf.named_tensor_pb2 >build/descriptors.txt
-	$(BIN)/python -m grpc_tools.protoc -I platform \
-	  --descriptor_set_in=build/descriptors.pb --python_out=platform \
-	  --pyi_out=platform $(patsubst %,hotrow/%,$(wildcard protos/*.proto))
+	@.ci/protos $(BIN)/python platform
 
 cuda-check: setup ## compile the CUDA half for A100, H100 and B200 (`.ci/run`: for H100 alone)
 	@.ci/cuda-build $(BIN)/python "80;90;100"

@@ -9,7 +9,7 @@ megabytes a second; 0 takes the disk as it is.
     slower       the further time that steps took beside a write, over steps without one
     given up     checkpoints that failed, or fell due during a write and were skipped. Goal: none
     memory       the peak of resident memory over that of training alone. Goal: the budget of the
-                 snapshots, 10 % of the tables. Beside it: 4 bytes a row while a snapshot is open,
+                 snapshots, 10 % of the tables. Beside it: 3 bits a row while a snapshot is open,
                  and a piece of 64 MB
 
     python benchmarks/checkpoint_stall.py [--megabytes 400] [--minutes 6] [--to DIR] [--json F]

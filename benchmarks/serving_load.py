@@ -73,9 +73,17 @@ def free_port() -> int:
 
 @contextmanager
 def server(
-    name: str, base: Path, model: str = "mlp", flags: Sequence[str] = ()
+    name: str, base: Path, model: str = "mlp", flags: Sequence[str] = (), *, quiet: bool = False
 ) -> Iterator[tuple[str, list[int]]]:
-    """Starts a server; yields its address and its processes."""
+    """Starts a server; yields its address and its processes.
+
+    Args:
+        name: which server.
+        base: base path of the model.
+        model: its name.
+        flags: further flags.
+        quiet: whether its log is dropped.
+    """
     port = free_port()
     command = {
         "hotrow": [
@@ -88,7 +96,7 @@ def server(
     process = subprocess.Popen(
         [str(pytriton_python()) if name == "pytriton" else sys.executable, *command],
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL if name == "pytriton" else None,
+        stderr=subprocess.DEVNULL if quiet or name == "pytriton" else None,
         # Where Triton's Python finds its library.
         env=os.environ | {"LD_LIBRARY_PATH": str(sysconfig.get_config_var("LIBDIR"))}
         if name == "pytriton"
@@ -127,6 +135,11 @@ def descendants(pid: int) -> list[int]:
     for parent in found:
         found += children(parent)
     return found
+
+
+def parent_of(pid: int) -> int:
+    """Returns the parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def children(pid: int) -> list[int]:

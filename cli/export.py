@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 _WAIT_SECONDS = 60.0
 # Options that a full export fixes for the incremental exports after it.
-_OF_FULL_EXPORTS = ("row_type", "top", "store_shards", "keep_generations", "standalone")
+_OF_FULL_EXPORTS = (
+    *("row_type", "top", "store_shards", "store_growth"),
+    *("keep_generations", "standalone"),
+)
 
 
 @click.command(name="export")
@@ -82,6 +85,15 @@ _OF_FULL_EXPORTS = ("row_type", "top", "store_shards", "keep_generations", "stan
     default=DEFAULT_SHARDS,
     show_default=True,
     help="Virtual shards of the rows in the store, a power of two; for a large Redis Cluster.",
+)
+@click.option(
+    "--store_growth",
+    type=float,
+    default=1.0,
+    show_default=True,
+    metavar="X",
+    help="Lay each table out for X times its rows, above 1 for at least 65,536: for tables that "
+    "grow by incremental exports, whose rows would otherwise take longer to read and to replace.",
 )
 @click.option(
     "--keep_generations",
@@ -149,6 +161,7 @@ def command(
     row_type: RowType | None,
     top: int | None,
     store_shards: int,
+    store_growth: float,
     keep_generations: int,
     standalone: bool,
     incremental: bool,
@@ -185,7 +198,7 @@ def command(
     if incremental:
         facts = _export_changes(source, base, name, version, store, entry, wait_seconds, gate)
     else:
-        rows = (store, entry, row_type, top, store_shards, keep_generations)
+        rows = (store, entry, row_type, top, store_shards, store_growth, keep_generations)
         facts = _export_version(source, base, name, version, rows, standalone, gate)
     if json_path is not None:
         json_path.write_text(json.dumps(facts, indent=1) + "\n")
@@ -246,7 +259,7 @@ def _export_version(
     base: Path,
     name: str,
     version: int | None,
-    options: tuple[str | None, StoreAccess, RowType | None, int | None, int, int],
+    options: tuple[str | None, StoreAccess, RowType | None, int | None, int, float, int],
     standalone: bool,
     gate: tuple[float | None, bool],
 ) -> dict[str, Any]:

@@ -26,6 +26,9 @@ COMMANDS = {
     "delete": "Delete rows of exported versions from a store.",
     "versions": "List what servers show, and what a rollback can bring back.",
     "rollback": "Go back to an earlier version or incremental export.",
+    "status": "Show a trainer that learns online, its store and its servers.",
+    "pause": "Stop a trainer that learns online between two steps.",
+    "resume": "Let a paused trainer go on, or open its gate.",
     "inspect": "Show what a run, a checkpoint, a version directory or a store holds.",
 }
 

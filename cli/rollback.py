@@ -13,6 +13,8 @@ import click
 from hotrow.cli.failures import EXIT_NOT_TAKEN
 from hotrow.cli.progress_lines import ProgressLines
 from hotrow.cli.store_flags import store_flags, take_store_access
+from hotrow.cli.trainer_client import TrainerAccess, TrainerClient
+from hotrow.cli.trainer_flags import take_trainer_access, trainer_flags
 from hotrow.errors import InvalidArgumentError, NotFoundError
 from hotrow.rollback import roll_back, roll_back_cuts
 from hotrow.version_folder import set_aside_in, versions_in
@@ -51,6 +53,7 @@ _CUT = re.compile(r"[0-9a-f]{16}")
     metavar="FILE",
     help="Also write the outcome as JSON.",
 )
+@trainer_flags
 @store_flags
 def command(
     base: Path,
@@ -59,7 +62,7 @@ def command(
     store: str | None,
     wait_seconds: float,
     json_path: Path | None,
-    **access: str,
+    **access: Any,
 ) -> None:
     """Make servers of a model go back to what they showed before, without a failed request.
 
@@ -69,13 +72,16 @@ def command(
     configuration follow that, not this command.
 
     To a CUT: the rows and weights that newer incremental exports replaced are published as a new
-    one. The store keeps them for the newest exports (export.undo_cuts).
+    one. The store keeps them for the newest exports (export.undo_cuts). While a trainer publishes
+    the model by itself (`platform train --online`), it does this, and publishes nothing more until
+    `platform resume`.
 
     \b
     Examples:
       platform rollback models --name shop --to 41
       platform rollback models --name shop --to 0000020000000001
     """  # noqa: D301 (click wants a real \b)
+    trainer = take_trainer_access(access)
     entry = take_store_access(access)
     if json_path is not None and not json_path.absolute().parent.is_dir():
         raise InvalidArgumentError(f"--json {json_path}: its folder does not exist; make it first")
@@ -86,7 +92,7 @@ def command(
     if target.isdecimal() and int(target) in {*seen, *set_aside_in(folder)}:
         facts, behind = _to_version(folder, int(target), entry, store, wait_seconds)
     elif _CUT.fullmatch(target) and seen:
-        facts, behind = _to_cut(seen[max(seen)], target, entry, store, wait_seconds)
+        facts, behind = _to_cut(seen[max(seen)], target, entry, store, wait_seconds, trainer)
     else:
         there = ", ".join(map(str, sorted({*seen, *set_aside_in(folder)})))
         raise InvalidArgumentError(
@@ -127,9 +133,21 @@ def _to_version(
 
 
 def _to_cut(
-    version: Path, cut: str, access: StoreAccess, store: str | None, wait_seconds: float
+    version: Path,
+    cut: str,
+    access: StoreAccess,
+    store: str | None,
+    wait_seconds: float,
+    trainer: TrainerAccess,
 ) -> tuple[dict[str, Any], list[str]]:
     began = time.monotonic()
+    asked = ""
+
+    def ask_trainer(address: str, to: str) -> str:
+        nonlocal asked
+        asked = address
+        with TrainerClient(address, trainer) as client:
+            return client.rollback(to)
 
     def committed(new: CutRecord) -> None:
         click.echo(
@@ -145,6 +163,7 @@ def _to_cut(
         wait_seconds=wait_seconds,
         report=ProgressLines(),
         committed=committed,
+        ask_trainer=ask_trainer,
     )
     taken_after = time.monotonic() - began
     assert outcome.cut is not None  # it was committed
@@ -155,6 +174,8 @@ def _to_cut(
             f"{name} shows step {outcome.cut.step}, as cut {cut}; all servers have taken it after "
             f"{taken_after:.1f} s"
         )
+    if asked:
+        click.echo(f"The trainer at {asked} publishes nothing more until `platform resume {asked}`")
     facts = {
         "directory": str(version),
         "version": int(version.name),
@@ -164,5 +185,6 @@ def _to_cut(
         "seconds": None if behind else taken_after,
         "waiting_for": behind,
         "held_by": [reader.holder for reader in outcome.held_by],
+        "trainer": asked or None,
     }
     return facts, behind

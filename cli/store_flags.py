@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
+from hotrow.cli.option_group import file_option, option_group
 from hotrow.store.access import PASSWORD_VARIABLE, StoreAccess, read_access
 
-
-def _file(name: str, text: str) -> Callable[..., Any]:
-    return click.option(f"--store_{name}", default="", metavar="FILE", help=text)
-
-
-_OPTIONS = [
+store_flags = option_group(
     click.option(
         "--store_user", default="", help="User of the Redis store, in place of the URL's."
     ),
-    _file("password_file", f"Holds its password. Default: the variable {PASSWORD_VARIABLE}."),
-    _file("ca", "Authorities (PEM) that certify it. Default: the system's."),
-    _file("cert", "Certificate (PEM) of this client."),
-    _file("key", "Its private key (PEM)."),
-]
-
-
-def store_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    file_option(
+        "--store_password_file", f"Holds its password. Default: the variable {PASSWORD_VARIABLE}."
+    ),
+    file_option("--store_ca", "Authorities (PEM) that certify it. Default: the system's."),
+    file_option("--store_cert", "Certificate (PEM) of this client."),
+    file_option("--store_key", "Its private key (PEM)."),
+)
+"""Adds the options to a command."""
 
 
 def take_store_access(flags: dict[str, Any]) -> StoreAccess:

@@ -21,6 +21,9 @@ from hotrow.ops.row_batch import Keys, Lines, RowBatch, Uint32s, ranges_of_mixed
 from hotrow.ops.table_arguments import core_arguments
 from hotrow.spec import Constant, TableConfig
 
+Since = Literal["all", "checkpoint", "publish"]
+"""The rows that a snapshot reads; see `TableContents.snapshot`."""
+
 
 class TableContents:
     """A table in the process-wide registry of the native core: import and export, between steps.
@@ -261,15 +264,58 @@ class TableContents:
         self._native.merge_states(states, counted)
         self._first_step = self.step
 
-    def snapshot(self, since: Literal["all", "checkpoint"]) -> _native.Snapshot:
+    def snapshot(self, since: Since) -> _native.Snapshot:
         """Returns the rows as they are now, to be read while training continues.
 
+        Two snapshots may be open at once: one for checkpoints ("all" or "checkpoint"), and one for
+        publishing. Each has its own marks of changed rows.
+
         Args:
-            since: "all": all rows; "checkpoint": rows updated or created since the last snapshot
-                that was kept.
+            since: "all": all rows; "checkpoint": rows updated or created since the last of these
+                snapshots that was kept; "publish": rows marked since the last "publish" snapshot
+                that was kept, or since `begin_publishing`.
+
+        Raises:
+            FailedPreconditionError: such a snapshot is open, or "publish" comes before
+                `begin_publishing`.
         """
         [snapshot] = open_snapshots([self], since)
         return snapshot
+
+    def begin_publishing(self, since: int | None) -> None:
+        """Marks from now on all rows that change, for the next `snapshot("publish")`.
+
+        It drops earlier marks, and marks the rows that changed after a step. Before the first call
+        nothing is marked for publishing, which costs nothing.
+
+        Args:
+            since: marks the rows whose clock is above this step of the table, and as removed the
+                keys that expired after it. None: marks all rows and no keys, for a new base.
+
+        Raises:
+            FailedPreconditionError: the table has forgotten tombstones since then, or a snapshot
+                for publishing is open.
+            InvalidArgumentError: `since` is after the table's step.
+        """
+        self._native.begin_publishing(since)
+
+    def mark_for_publishing(self, keys: Keys) -> None:
+        """Marks the rows of keys int64 [N], repeated ones too; keys without a row as removed.
+
+        It leaves out keys that this part of the table does not own.
+
+        Raises:
+            FailedPreconditionError: before `begin_publishing`.
+        """
+        self._native.mark_for_publishing(as_keys(keys))
+
+    @property
+    def marked_rows(self) -> int:
+        """Rows and removed keys marked for publishing, those of an open snapshot left out.
+
+        Rows that changed in a cache count once they are written back; a snapshot has them all.
+        """
+        return int(self._native.marked_rows)
 
     def digest(self, weights_only: bool = False) -> str:
         """Returns 32 hex digits that depend on the rows, not on their order.
@@ -286,14 +332,13 @@ class TableContents:
         self._native.clear()
 
 
-def open_snapshots(
-    tables: Iterable[TableContents], since: Literal["all", "checkpoint"]
-) -> list[_native.Snapshot]:
+def open_snapshots(tables: Iterable[TableContents], since: Since) -> list[_native.Snapshot]:
     """Returns a snapshot of each table, to be read while training continues.
 
     Training copies a row before it changes one that was not read yet. All copies share one budget
     of memory: 10 % of the tables', at least 64 MiB. Read the snapshot with the most `copied_bytes`
-    once they are `short_of_memory`; when the budget is used up, training waits for the readers.
+    once they are `short_of_memory`. When the budget is used up, training waits for the readers;
+    but it does not wait for those of "publish", which are lost: their rows stay marked.
 
     Args:
         tables: not trained during the call.

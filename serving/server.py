@@ -13,13 +13,16 @@ from pathlib import Path
 
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
-from hotrow.serving.admin.access import AdminAccess, check_public
+from hotrow.admin.access import AdminAccess
+from hotrow.serving.admin.access import check_public, read_admin_access
 from hotrow.serving.admin.front import start_admin
 from hotrow.serving.config.cache_device import on_this_machine
 from hotrow.serving.config.config_memory import ConfigMemory
+from hotrow.serving.config.metrics_url import metrics_url
 from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.config.platform_config import Platform, read_platform
 from hotrow.serving.config.rest_port import request_memory_bytes, rest_request
+from hotrow.serving.config.row_options import RowOptions
 from hotrow.serving.config.transport import Transport
 from hotrow.serving.data_plane.batching import Batching
 from hotrow.serving.data_plane.data_plane import DataPlane
@@ -89,7 +92,7 @@ def read_files(options: ServeOptions, models: ModelServerConfig | None) -> Files
         read_platform(options),
         Transport.read(options.transport),
         read_metrics_path(options.transport.monitoring_config_file),
-        AdminAccess.read(options.admin),
+        read_admin_access(options.admin),
     )
 
 
@@ -122,8 +125,8 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     resumed = supervision.is_resumed()
     stop = StopSignal(_end_at_the_next)
     memory = ConfigMemory(supervision.folder)
-    options = dataclasses.replace(options, rows=on_this_machine(options.rows))
     files = read_files(options, memory.last() if resumed else None)
+    options = dataclasses.replace(options, rows=_rows(options, files))
     platform, transport = files.platform, files.transport
     if not resumed:  # else the executable may listen
         check_listeners(options, transport)
@@ -205,6 +208,19 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
             batching.stop()
         if models is not None:
             models.stop()
+
+
+def _rows(options: ServeOptions, files: Files) -> RowOptions:
+    """Returns how rows are read on this machine, with what leases say of this server."""
+    admin, path = files.admin, files.metrics_path
+    url = metrics_url(
+        options,
+        path,
+        rest_tls=files.transport.rest_tls is not None,
+        admin_host=admin.host if admin is not None else "",
+        admin_tls=admin is not None and admin.tls is not None,
+    )
+    return dataclasses.replace(on_this_machine(options.rows), metrics_url=url)
 
 
 def _load_limits(options: ServeOptions, first_loads: int) -> LoadLimits:

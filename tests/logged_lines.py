@@ -18,9 +18,9 @@ class _Handler(logging.Handler):
 
 @contextlib.contextmanager
 def logged_lines(take: Callable[[str], None] | None = None) -> Iterator[list[str]]:
-    """Gives a list that messages of the serving half come to; or `take`, which gets each."""
+    """Gives a list that messages of the package come to; or `take`, which gets each."""
     lines: list[str] = []
-    logger = logging.getLogger("hotrow.serving")
+    logger = logging.getLogger("hotrow")
     handler, level = _Handler(take or lines.append), logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

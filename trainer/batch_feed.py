@@ -44,7 +44,22 @@ class Batch(NamedTuple):
 HandOver = Callable[[list[Batch]], None]
 
 
-class BatchFeed(Protocol):
+class StepFeed(Protocol):
+    """What ranks exchange after each step."""
+
+    def end_step(self, own: StepReport, step: int) -> StepReport:
+        """Returns a step as all ranks report it.
+
+        Args:
+            own: this rank's report.
+            step: its number.
+        """
+
+    def stop(self, done: StepReport, request: StopRequest) -> int | None:
+        """Returns the number of the signal on which all ranks stop after a step, or None."""
+
+
+class BatchFeed(StepFeed, Protocol):
     """The feed of one process (`WindowFeed`) or of a rank among several (`RankFeed`)."""
 
     @property
@@ -61,17 +76,6 @@ class BatchFeed(Protocol):
         Raises:
             HotrowError: the batch cannot be read, on a single rank.
         """
-
-    def end_step(self, own: StepReport, step: int) -> StepReport:
-        """Returns a step as all ranks report it.
-
-        Args:
-            own: this rank's report.
-            step: its number.
-        """
-
-    def stop(self, done: StepReport, request: StopRequest) -> int | None:
-        """Returns the number of the signal on which all ranks stop after a step, or None."""
 
     def advance(self) -> None:
         """Moves to the next batch after a step that is not the last.

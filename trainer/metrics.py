@@ -18,7 +18,10 @@ from hotrow.errors import DataLossError, InvalidArgumentError
 
 Floats = npt.NDArray[np.floating]
 
-_HISTOGRAM_BINS = 2**20
+EXACT_ROWS = 1_000_000
+"""Up to so many rows an AUC is exact by default."""
+BINS = 2**20
+"""Bins of scores beyond that, by default."""
 _HISTOGRAM_LIMIT = 32.0  # logits beyond +-32 (probability 1e-14) share the outermost bins
 _PROBABILITY_FLOOR = float(np.finfo(np.float32).eps)  # as scikit-learn clips float32 scores
 
@@ -45,18 +48,20 @@ class StreamingAuc:
     """AUC of a stream of rows with bounded memory.
 
     Exact (ties count half, as in scikit-learn) up to `exact_rows` rows. Beyond, scores fall into
-    2**20 equal bins of the logit over [-32, 32]: width 6e-5. Two rows of different label in one
-    bin then count as a tie, so the result is off by at most `error_bound()`, which is about
+    equal bins of the logit over [-32, 32]; of 2**20, each is 6e-5 wide. Two rows of different label
+    in one bin then count as a tie, so the result is off by at most `error_bound()`, which is about
     1e-5 for scores spread over a few units of logit.
     """
 
-    def __init__(self, exact_rows: int = 1_000_000) -> None:
+    def __init__(self, exact_rows: int = EXACT_ROWS, bins: int = BINS) -> None:
         """Starts empty.
 
         Args:
             exact_rows: rows kept one by one (9 bytes each) before the histogram takes over.
+            bins: of the histogram, 16 bytes each; the error grows as they become fewer.
         """
         self._exact_rows = exact_rows
+        self._bins = bins
         self._logits: list[npt.NDArray[np.float64]] = []
         self._labels: list[npt.NDArray[np.bool_]] = []
         self._weights: list[npt.NDArray[np.float64]] = []  # none: each row counts 1
@@ -68,7 +73,7 @@ class StreamingAuc:
         positive = np.asarray(labels) > 0.5
         scores = np.asarray(logits, np.float64)
         if self._histogram is None and self._kept + len(scores) > self._exact_rows:
-            self._histogram = np.zeros((2, _HISTOGRAM_BINS))
+            self._histogram = np.zeros((2, self._bins))
             kept_weights: Sequence[npt.NDArray[np.float64] | None] = self._weights or [
                 None for _ in self._labels
             ]
@@ -106,7 +111,7 @@ class StreamingAuc:
         return {"bins": bins.astype(np.int64), "counts": self._histogram.reshape(-1)[bins]}
 
     def set_state(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Restores what `state` returned, with the same `exact_rows`.
+        """Restores what `state` returned, with the same arguments of `__init__`.
 
         Raises:
             DataLossError: `state` is not such a state; nothing has changed.
@@ -117,11 +122,11 @@ class StreamingAuc:
         weights = None
         if "weights" in state:
             weights = _array_of(state, "weights", length)
-        if "bins" in state and not np.isin(arrays[0], np.arange(2 * _HISTOGRAM_BINS)).all():
+        if "bins" in state and not np.isin(arrays[0], np.arange(2 * self._bins)).all():
             raise DataLossError("the state of the metrics is damaged: a bin is out of range")
         self._logits, self._labels, self._weights, self._histogram = [], [], [], None
         if "bins" in state:
-            self._histogram = np.zeros((2, _HISTOGRAM_BINS))
+            self._histogram = np.zeros((2, self._bins))
             self._histogram.reshape(-1)[state["bins"]] = state["counts"]
         elif len(state["logits"]):
             self._logits, self._labels = [state["logits"]], [state["labels"]]
@@ -159,8 +164,8 @@ class StreamingAuc:
     ) -> None:
         assert self._histogram is not None
         clipped = np.clip(scores, -_HISTOGRAM_LIMIT, _HISTOGRAM_LIMIT)
-        position = (clipped + _HISTOGRAM_LIMIT) * (_HISTOGRAM_BINS / (2 * _HISTOGRAM_LIMIT))
-        bins = np.minimum(position.astype(np.int64), _HISTOGRAM_BINS - 1)
+        position = (clipped + _HISTOGRAM_LIMIT) * (self._bins / (2 * _HISTOGRAM_LIMIT))
+        bins = np.minimum(position.astype(np.int64), self._bins - 1)
         counted = 1.0 if weights is None else np.asarray(weights, np.float64)
         np.add.at(self._histogram, (positive.astype(np.int64), bins), counted)
 
@@ -193,9 +198,9 @@ class Quality:
 class BinaryMetrics:
     """Collects AUC, logloss and calibration of a stream of rows."""
 
-    def __init__(self, exact_rows: int = 1_000_000) -> None:
-        """Starts empty; see `StreamingAuc` for `exact_rows`."""
-        self._auc = StreamingAuc(exact_rows)
+    def __init__(self, exact_rows: int = EXACT_ROWS, bins: int = BINS) -> None:
+        """Starts empty; see `StreamingAuc` for the arguments."""
+        self._auc = StreamingAuc(exact_rows, bins)
         self._rows = 0
         self._weight: float | None = None  # of all rows; None: each counts 1
         self._loss = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import Any, TextIO
@@ -87,14 +88,15 @@ class Progress:
         return f" of about {self._total_steps:,}, {tqdm.format_interval(seconds)} left"
 
     def say(self, line: str) -> None:
-        """Writes a line, above the bar if there is one."""
+        """Writes a line, above the bar if there is one; a full disk does not end the run."""
         label, found, rest = line.partition("warning:")
         if found and not label:
             line = colored(found, "yellow", self._stream) + rest
-        if self._bar is not None:
-            self._bar.write(line, file=self._stream)
-        else:
-            print(line, file=self._stream, flush=True)
+        with contextlib.suppress(OSError):
+            if self._bar is not None:
+                self._bar.write(line, file=self._stream)
+            else:
+                print(line, file=self._stream, flush=True)
 
     def close(self) -> None:
         """Ends the bar."""

@@ -12,7 +12,7 @@ from hotrow.trainer.checkpoint.outcome import Outcome
 from hotrow.trainer.data.row_progress import RowProgress
 from hotrow.trainer.early_stopping import EarlyStopping
 from hotrow.trainer.evaluation import evaluate_file
-from hotrow.trainer.metrics import BinaryMetrics, Quality
+from hotrow.trainer.metrics import EXACT_ROWS, BinaryMetrics, Quality
 from hotrow.trainer.models import Ranker
 from hotrow.trainer.nonfinite_updates import NonfiniteUpdates
 from hotrow.trainer.rank_stages import stages_of_all
@@ -40,9 +40,22 @@ class Reporting:
     """
 
     def __init__(
-        self, config: RunConfig, directory: RunDirectory, model: Ranker, ranks: Ranks
+        self,
+        config: RunConfig,
+        directory: RunDirectory,
+        model: Ranker,
+        ranks: Ranks,
+        exact_rows: int = EXACT_ROWS,
     ) -> None:
-        """Starts without measurements."""
+        """Starts without measurements.
+
+        Args:
+            config: the run's configuration.
+            directory: the run directory.
+            model: the model.
+            ranks: the ranks that train it.
+            exact_rows: up to so many rows the AUC of training is exact; see `StreamingAuc`.
+        """
         self.log = RunLog(directory, quiet=not ranks.is_first)
         self.early_stopping = EarlyStopping(config)
         self._config = config
@@ -50,7 +63,8 @@ class Reporting:
         self._model = model
         self._ranks = ranks
         self._forward = make_forward(model, config)
-        self._metrics = BinaryMetrics()
+        self._exact_rows = exact_rows
+        self._metrics = BinaryMetrics(exact_rows)
         self._speed = Speed()
         self._valid: Quality | None = None
         self._valid_step = -1
@@ -73,7 +87,7 @@ class Reporting:
         A collective.
         """
         if at.batch == 0:
-            self._metrics = BinaryMetrics()
+            self._metrics = BinaryMetrics(self._exact_rows)
         if not self._nonfinite.has_begun:
             statistics = statistics_of_all(self._model.tables(), self._ranks)
             self._nonfinite.begin(statistics, at.step)

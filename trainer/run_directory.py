@@ -56,6 +56,17 @@ _FREE_TO_CHANGE = (
     "export.",
     "data.valid",
     "parallel.",
+    # Of `online` what changes no step: where and when to publish, gates, metrics, the admin port.
+    "online.max_batch_seconds",
+    "online.dead_letter_bytes",
+    "online.model",
+    "online.store",
+    "online.publish_",
+    "online.max_hold_seconds",
+    "online.window_seconds",
+    "online.frozen",
+    "online.canary",
+    "online.admin",
 )
 _FREE_OF_A_TABLE = (".sharding", ".max_nonfinite_share")
 _PATHS = "data.train"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
@@ -51,8 +52,8 @@ class RunLog:
         for record in read_metrics(self._directory.path):
             self.logged[record["kind"]] = record["step"]
 
-    def start_steps(self, step: int, total: int) -> None:
-        """Starts to show progress, from a step to the expected total of steps."""
+    def start_steps(self, step: int, total: int | None) -> None:
+        """Starts to show progress, from a step to the expected total of steps; None: no end."""
         if not self._quiet:
             self._progress = Progress(step, total_steps=total)
 
@@ -61,13 +62,14 @@ class RunLog:
         return self._progress is not None and self._progress.step_done()
 
     def say(self, line: str) -> None:
-        """Writes a line for the user."""
+        """Writes a line for the user; a disk that is full does not end the run."""
         if self._quiet:
             return
         if self._progress is not None:
             self._progress.say(line)
         else:
-            print(line, file=sys.stderr)
+            with contextlib.suppress(OSError):
+                print(line, file=sys.stderr)
 
     def training(
         self, position: Position, quality: Quality, speed: float, cache: CacheStatistics | None

@@ -14,7 +14,11 @@ from hotrow.cli.failures import report_failure
 from hotrow.errors import HotrowError, InvalidArgumentError
 
 # Output of an earlier demo, which the next one replaces; other files in the folder stay.
-ARTEFACTS = ("data", "run", "models", "config.yaml", "report.json", "server.log", "redis.log")
+ARTEFACTS = (
+    *("data", "run", "models", "config.yaml", "report.json", "server.log", "redis.log"),
+    *("clicks.yaml", "history.csv", "models.config", "monitoring.config", "online.png"),
+    *("train.log", "server-1.log", "server-2.log"),
+)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,7 +42,17 @@ ARTEFACTS = ("data", "run", "models", "config.yaml", "report.json", "server.log"
     type=click.Choice(["redis"]),
     help="Rows in a Redis that the demo starts. Default: in the version directory.",
 )
-def demo(folder: Path, data: Path | None, rows: int, store: str | None) -> None:
+@click.option("--online", is_flag=True, help="Online learning instead: see the user guide.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=10),
+    default=90.0,
+    show_default=True,
+    help="With --online: for how long.",
+)
+def demo(
+    folder: Path, data: Path | None, rows: int, store: str | None, online: bool, seconds: float
+) -> None:
     """Data -> train -> export -> serve -> predict -> evaluate -> stop, with a report."""
     if data is not None and not data.is_file():
         raise InvalidArgumentError(f"DATA={data}: no such file; give a Criteo-format file")
@@ -46,6 +60,11 @@ def demo(folder: Path, data: Path | None, rows: int, store: str | None) -> None:
     for name in ARTEFACTS:
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    if online:
+        from hotrow.cli.demo.online_demo import OnlineDemo
+
+        OnlineDemo(folder.resolve(), seconds).run()
+        return
     Demo(folder.resolve(), data.resolve() if data else None, rows, store).run()
 
 

@@ -64,7 +64,7 @@ class Demo:
         with contextlib.ExitStack() as stack:
             url = None
             if self._store == "redis":
-                (port,) = _free_ports(1)
+                (port,) = free_ports(1)
                 url = stack.enter_context(redis_server(self._folder, port))
             with self._report.stage("export"):
                 self._export(url)
@@ -135,7 +135,7 @@ class Demo:
     @contextlib.contextmanager
     def _server(self, export: str, *flags: str) -> Iterator[tuple[int, int]]:
         """Serves an export on free ports and yields (gRPC port, REST port)."""
-        grpc, rest = _free_ports(2)
+        grpc, rest = free_ports(2)
         command = [
             *PLATFORM, "serve", "--model_name", MODEL, "--model_base_path",
             str(self._folder / "models" / export / MODEL), "--port", str(grpc),
@@ -146,7 +146,7 @@ class Demo:
         with log.open("w") as output:
             server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
-            _wait_until_ready(server, log)
+            wait_until_ready(server, log)
             yield grpc, rest
         finally:
             server.send_signal(signal.SIGTERM)
@@ -216,7 +216,8 @@ def _scores_of(command: list[str]) -> Any:
     return np.array(json.loads(answer.stdout))
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Returns TCP ports on which no process listens now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for listener in sockets:
@@ -224,7 +225,12 @@ def _free_ports(count: int) -> list[int]:
         return [listener.getsockname()[1] for listener in sockets]
 
 
-def _wait_until_ready(server: subprocess.Popen[bytes], log: Path) -> None:
+def wait_until_ready(server: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns once a server's log says that it serves.
+
+    Raises:
+        HotrowError: it ended, or takes too long.
+    """
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         text = log.read_text()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from hotrow.errors import DataLossError, FailedPreconditionError
@@ -18,6 +19,81 @@ _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _Facts = dict[str, tuple[Any, tuple[int, ...]]]  # type and shape by name
 
 
+class DenseForm:
+    """The dense weights of a version directory, read once: their names, types and values.
+
+    Args:
+        version: the version directory.
+
+    Raises:
+        DataLossError: the version's variables cannot be read.
+    """
+
+    def __init__(self, version: Path) -> None:
+        self._version = version
+        self._graph: Any = None
+        self._there: dict[str, npt.NDArray[Any]] | None = None
+        prefix = version / "variables" / PREFIX
+        if not prefix.with_name(f"{PREFIX}.index").exists():
+            return
+        try:
+            reader = tf.train.load_checkpoint(str(prefix))
+            types = reader.get_variable_to_dtype_map()
+            self._graph = reader.get_tensor(_GRAPH) if _GRAPH in types else None
+            self._there = {name: reader.get_tensor(name) for name in types if name != _GRAPH}
+        except (tf.errors.OpError, RuntimeError, ValueError) as err:
+            raise DataLossError(f"{prefix} cannot be read: {str(err).splitlines()[0]}") from err
+
+    def packed(self, values: Sequence[npt.NDArray[Any]]) -> tuple[bytes, bool]:
+        """Returns weights in the form of the version's restore op; whether the version has them.
+
+        Args:
+            values: of the variables, in the order of the export that made the version.
+
+        Returns:
+            The packed checkpoint (`cut_dense`), b"" for a model without dense weights; and whether
+            the version has the same weights, bit for bit.
+
+        Raises:
+            FailedPreconditionError: the version has other variables.
+            DataLossError: the version has none.
+        """
+        own = {
+            f"dense_variables/{i}/.ATTRIBUTES/VARIABLE_VALUE": value
+            for i, value in enumerate(values)
+        }
+        there = self._there
+        if there is None:
+            if own:
+                prefix = self._version / "variables" / PREFIX
+                raise DataLossError(f"{prefix}.index is missing; make a full export")
+            return b"", True
+        facts, wanted = _facts(there), _facts(own)
+        if facts != wanted:
+            raise FailedPreconditionError(
+                f"the model has other dense weights than {self._version}: "
+                f"{_difference(facts, wanted)}; make a full export"
+            )
+        if not own:
+            return b"", True
+        as_exported = all(
+            there[name].tobytes() == np.ascontiguousarray(value).tobytes()
+            for name, value in own.items()
+        )
+        if self._graph is not None:
+            own[_GRAPH] = self._graph
+        with tempfile.TemporaryDirectory(prefix="hotrow-export-") as folder:
+            path = Path(folder) / PREFIX
+            with tf.device("CPU:0"):
+                tf.raw_ops.SaveV2(
+                    prefix=str(path),
+                    tensor_names=list(own),
+                    shape_and_slices=[""] * len(own),
+                    tensors=[tf.constant(value) for value in own.values()],
+                )
+            return pack(path), as_exported
+
+
 def dense_checkpoint(variables: Sequence[tf.Variable], version: Path) -> tuple[bytes, bool]:
     """Returns weights in the form of a version's restore op, and whether the version has the same.
 
@@ -25,55 +101,15 @@ def dense_checkpoint(variables: Sequence[tf.Variable], version: Path) -> tuple[b
         variables: in the order of the export that made the version.
         version: the version directory.
 
-    Returns:
-        The packed checkpoint (`cut_dense`), b"" for a model without dense weights; and whether the
-        version has the same weights, bit for bit.
-
     Raises:
         FailedPreconditionError: the version has other variables.
         DataLossError: the version's variables cannot be read.
     """
-    own = {
-        f"dense_variables/{i}/.ATTRIBUTES/VARIABLE_VALUE": variable.numpy()
-        for i, variable in enumerate(variables)
-    }
-    prefix = version / "variables" / PREFIX
-    if not prefix.with_name(f"{PREFIX}.index").exists():
-        if own:
-            raise DataLossError(f"{prefix}.index is missing; make a full export")
-        return b"", True
-    try:
-        reader = tf.train.load_checkpoint(str(prefix))
-        types, shapes = reader.get_variable_to_dtype_map(), reader.get_variable_to_shape_map()
-        graph = reader.get_tensor(_GRAPH) if _GRAPH in types else None
-        there = {name: reader.get_tensor(name) for name in types if name != _GRAPH}
-    except (tf.errors.OpError, RuntimeError, ValueError) as err:
-        raise DataLossError(f"{prefix} cannot be read: {str(err).splitlines()[0]}") from err
-    facts = {name: (types[name].as_numpy_dtype, tuple(shapes[name])) for name in there}
-    wanted = {name: (value.dtype.type, value.shape) for name, value in own.items()}
-    if facts != wanted:
-        raise FailedPreconditionError(
-            f"the model has other dense weights than {version}: {_difference(facts, wanted)}; "
-            "make a full export"
-        )
-    if not own:
-        return b"", True
-    as_exported = all(
-        there[name].tobytes() == np.ascontiguousarray(value).tobytes()
-        for name, value in own.items()
-    )
-    if graph is not None:
-        own[_GRAPH] = graph
-    with tempfile.TemporaryDirectory(prefix="hotrow-export-") as folder:
-        path = Path(folder) / PREFIX
-        with tf.device("CPU:0"):
-            tf.raw_ops.SaveV2(
-                prefix=str(path),
-                tensor_names=list(own),
-                shape_and_slices=[""] * len(own),
-                tensors=[tf.constant(value) for value in own.values()],
-            )
-        return pack(path), as_exported
+    return DenseForm(version).packed([variable.numpy() for variable in variables])
+
+
+def _facts(values: Mapping[str, npt.NDArray[Any]]) -> _Facts:
+    return {name: (np.asarray(value).dtype.type, value.shape) for name, value in values.items()}
 
 
 def _difference(version: _Facts, model: _Facts) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from hotrow.errors import HotrowError
@@ -32,6 +33,23 @@ def measured_table(name: str, row_type: RowType) -> Measured:
     return Measured(f"table {name!r}", _LIMITS.get(row_type, np.inf))
 
 
+def measured_dense(number: int, name: str, values: npt.NDArray[np.floating]) -> Measured:
+    """Returns the measure of the values of a dense weight.
+
+    Args:
+        number: of the weight among those of the model.
+        name: of its variable.
+        values: of any shape.
+    """
+    what = f"dense weight {number} ({name}, {list(values.shape)})"
+    measured = Measured(what, of_table=False)
+    flat = values.reshape(1, -1)
+    for first in range(0, flat.size, _READ_VALUES):
+        piece = flat[:, first : first + _READ_VALUES].astype(np.float64)
+        measured.add(np.zeros(1, np.int64), piece)
+    return measured
+
+
 def checked_dense(gates: Gates, variables: Sequence[tf.Variable]) -> tuple[Norm, ...]:
     """Returns the norms of all weights of a floating type.
 
@@ -43,12 +61,7 @@ def checked_dense(gates: Gates, variables: Sequence[tf.Variable]) -> tuple[Norm,
         if not variable.dtype.is_floating:
             continue
         name = variable.name.partition(":")[0]
-        shape = variable.shape.as_list()
-        measured = Measured(f"dense weight {number} ({name}, {shape})", of_table=False)
-        values = np.asarray(variable.numpy()).reshape(1, -1)
-        for first in range(0, values.size, _READ_VALUES):
-            piece = values[:, first : first + _READ_VALUES].astype(np.float64)
-            measured.add(np.zeros(1, np.int64), piece)
+        measured = measured_dense(number, name, np.asarray(variable.numpy()))
         gates.check_finite(measured)
         norms.append(measured.norm())
     return tuple(norms)

@@ -9,6 +9,8 @@ from hotrow.store.access import StoreAccess
 from hotrow.store.spec import DEFAULT_SHARDS, RowType, check_shards
 from hotrow.store.url import parse_store_url
 
+_MOST_GROWTH = 1000.0
+
 
 @dataclass(frozen=True)
 class RowOptions:
@@ -20,6 +22,8 @@ class RowOptions:
         row_type: how weights are stored; None: in each table's own type.
         top: at most this many rows of each table, the most frequent ones; None: all.
         shards: virtual shards of the generation, a power of two.
+        growth: for how many times its rows a table is laid out in the store; above 1 for at least
+            65,536 rows.
         keep_generations: complete generations of the model that stay in the store.
     """
 
@@ -28,6 +32,7 @@ class RowOptions:
     row_type: RowType | None = None
     top: int | None = None
     shards: int = DEFAULT_SHARDS
+    growth: float = 1.0
     keep_generations: int = 2
 
     def check(self, standalone: bool) -> None:
@@ -51,6 +56,10 @@ class RowOptions:
         if self.top is not None and self.top < 0:
             raise InvalidArgumentError(f"--top {self.top}: must be 0 or more")
         check_shards("--store_shards", self.shards)
+        if not 1 <= self.growth <= _MOST_GROWTH:
+            raise InvalidArgumentError(
+                f"--store_growth {self.growth:g}: must be from 1 to {_MOST_GROWTH:g}"
+            )
         if self.keep_generations < 2:
             raise InvalidArgumentError(
                 f"--keep_generations {self.keep_generations}: must be 2 or more, this one and the "

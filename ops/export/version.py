@@ -307,6 +307,7 @@ class _RowExport:
             sources,
             self._lock,
             shards=options.shards,
+            growth=options.growth,
             writer=self._writer,
             report=self._report,
         )

@@ -122,6 +122,10 @@ class Table:
     def warm_up(self, keys: _Int64s, counts: _Uint32s, share: float) -> int: ...
     def digest(self, weights_only: bool = False) -> str: ...
     def statistics(self) -> dict[str, int]: ...
+    def begin_publishing(self, since: int | None) -> None: ...
+    def mark_for_publishing(self, keys: _Int64s) -> None: ...
+    @property
+    def marked_rows(self) -> int: ...
     def tombstones(self) -> tuple[_Int64s, _Uint32s]: ...
     def forget_tombstones(self, up_to_step: int) -> None: ...
     def keep_tombstones(self) -> None: ...
@@ -140,9 +144,16 @@ class Snapshot:
     @property
     def step(self) -> int: ...
     @property
-    def state(self) -> builtins.bytes: ...
+    def state(self) -> builtins.bytes:
+        """`Table.state` of the moment; empty for "publish"."""
+
     @property
-    def removed(self) -> _Int64s: ...
+    def removed(self) -> _Int64s:
+        """Keys that lost their row since the last kept snapshot; for "all" none.
+
+        For "publish" also the keys marked without a row.
+        """
+
     @property
     def copied_bytes(self) -> int:
         """Memory of the copies of rows that training changed before they were read."""
@@ -157,6 +168,10 @@ class Snapshot:
     @property
     def waited_seconds(self) -> float:
         """How long training waited for readers because the copies took too much memory."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was given up before it was read to its end: reads fail, rows stay marked."""
 
     def read(self, max_rows: int) -> tuple[_Int64s, _Bytes, _Uint32s, _Uint32s, _Uint32s]: ...
     def read_into(
@@ -174,20 +189,31 @@ class Snapshot:
 
     @property
     def digests_all(self) -> bool:
-        """Whether there is a digest at the end: always, but for an increment of lines on disk."""
+        """Whether there is a digest at the end.
+
+        There is none of an increment of lines on disk, and none of "publish".
+        """
 
     @property
     def digest(self) -> str | None:
         """`Table.digest` of the moment, once `read` and `add_unchanged` have returned 0."""
 
-    def keep(self) -> None: ...
-    def close(self) -> None: ...
+    def keep(self) -> None:
+        """Closes it; the next snapshot with the same marks starts from this one.
+
+        Raises:
+            FailedPreconditionError: of "publish", it was lost or not read to its end.
+        """
+
+    def close(self) -> None:
+        """Closes it, unless it is closed: its rows and removed keys are marked again."""
 
 def open_snapshots(tables: list[Table], since: str) -> list[Snapshot]:
     """Returns a snapshot of each table; the copies of rows share one budget of memory.
 
-    The budget is 10 % of the tables' memory, at least 64 MiB. When it is used up, training waits
-    for the readers; when they read nothing for 120 s meanwhile, all of the snapshots are lost.
+    since: "all", "checkpoint" or "publish". The budget is 10 % of the tables' memory, at least 64
+    MiB. When it is used up, training waits for the readers of the first two; when they read nothing
+    for 120 s meanwhile, all of the snapshots are lost. Those for "publish" are lost at once.
     """
 
 def lines_digest(keys: _Int64s, lines: _Bytes, clocks: _Uint32s, counts: _Uint32s) -> str:

@@ -66,6 +66,10 @@ class FailedPreconditionError(HotrowError):
     grpc_status = 9
 
 
+class FencedError(FailedPreconditionError):
+    """Another process has taken over what this one was writing; it must end."""
+
+
 class AbortedError(HotrowError):
     """Another process that the operation needs has ended."""
 
@@ -97,6 +101,12 @@ class DataLossError(HotrowError):
     grpc_status = 15
 
 
+class UnauthenticatedError(HotrowError):
+    """A call has no valid token."""
+
+    grpc_status = 16
+
+
 _BY_STATUS: dict[int, type[HotrowError]] = {
     cls.grpc_status: cls
     for cls in (
@@ -113,6 +123,7 @@ _BY_STATUS: dict[int, type[HotrowError]] = {
         UnimplementedError,
         UnavailableError,
         DataLossError,
+        UnauthenticatedError,
     )
 }
 

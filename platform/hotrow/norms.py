@@ -5,7 +5,7 @@ N rows, D weights. The statistics cost one pass over values that the export read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,6 +93,11 @@ class Measured:
         self._values += rows.size
         self._largest = max(self._largest, largest)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was no finite value so far."""
+        return not self._values
+
     def norm(self) -> Norm:
         """Returns the norm of all finite values so far."""
         rms = float(np.sqrt(self._squares / self._values)) if self._values else 0.0
@@ -174,11 +179,7 @@ class Gates:
     def _check_jump(self, before: Norm, now: Norm) -> None:
         most = self.max_norm_ratio
         assert most is not None  # else nothing is compared
-        for what, old, new in (
-            ("root mean square", before.rms, now.rms),
-            ("largest absolute value", before.largest, now.largest),
-        ):
-            ratio = max(new, _FLOOR) / max(old, _FLOOR)
+        for what, old, new, ratio in _ratios(before, now):
             shrinks = what == "root mean square" and ratio < 1 / most
             if ratio > most or shrinks:
                 raise GateError(
@@ -187,3 +188,35 @@ class Gates:
                     "--max_norm_ratio). Nothing was exported. Find out why it jumps, raise the "
                     "ratio, or give --force to export it as it is"
                 )
+
+
+def check_growth(before: Sequence[Norm], now: Sequence[Norm], most: float | None) -> None:
+    """Compares norms of changed rows with those of the cut before; new ones may have any.
+
+    Unlike a full export's, a cut's rows are others each time, so they may have smaller norms.
+
+    Args:
+        before: of the cut before.
+        now: of the cut.
+        most: how many times a norm may grow; None: any number of times.
+
+    Raises:
+        GateError: one grows more.
+    """
+    known = {norm.name: norm for norm in before}
+    for norm in now if most is not None else ():
+        for what, old, new, ratio in _ratios(known.get(norm.name, norm), norm):
+            if most is not None and ratio > most:
+                raise GateError(
+                    f"{norm.name}: the {what} of its values is {new:.4g}, in the cut before "
+                    f"{old:.4g}; it may grow {most:g} times (export.max_norm_ratio)"
+                )
+
+
+def _ratios(before: Norm, now: Norm) -> Iterator[tuple[str, float, float, float]]:
+    """Yields (what, before, now, how many times as large) of the two sizes of a norm."""
+    for what, old, new in (
+        ("root mean square", before.rms, now.rms),
+        ("largest absolute value", before.largest, now.largest),
+    ):
+        yield what, old, new, max(new, _FLOOR) / max(old, _FLOOR)

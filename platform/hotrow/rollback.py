@@ -27,14 +27,15 @@ from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.cut_dense import PREFIX, pack
 from hotrow.store.cut_rollback import roll_back_to_cut
-from hotrow.store.cuts import CutRecord
+from hotrow.store.cuts import CutRecord, cuts_of
 from hotrow.store.generations import Generations
-from hotrow.store.incremental_export import Outcome
-from hotrow.store.leases import lock_exports
+from hotrow.store.incremental_export import Outcome, wait_until_taken
+from hotrow.store.leases import exporter_of, lock_exports
+from hotrow.store.process_identity import has_ended
 from hotrow.store.published import PublishedLog
 from hotrow.store.readers import Reader, readers
 from hotrow.store.row_store import RowStore
-from hotrow.store.spec import State
+from hotrow.store.spec import Generation, State
 from hotrow.version_folder import hide, set_aside_in, show, versions_in
 from hotrow.version_layout import FILE_NAME
 
@@ -246,8 +247,12 @@ def roll_back_cuts(
     wait_seconds: float,
     report: Callable[[str], None] = lambda line: None,
     committed: Callable[[CutRecord], None] = lambda cut: None,
+    ask_trainer: Callable[[str, str], str] | None = None,
 ) -> Outcome:
     """Brings back a version's state before newer incremental exports, as a new cut.
+
+    While a trainer publishes the model by itself, only that trainer can do this: it holds the
+    model's export lock for its whole life.
 
     Args:
         path: the version.
@@ -257,6 +262,8 @@ def roll_back_cuts(
         wait_seconds: how long to wait until all servers have taken it.
         report: called with lines of progress.
         committed: called with the new cut once servers can read it.
+        ask_trainer: asks the trainer at an address, which the export lock names, to go back to a
+            cut; returns the new cut. None: a trainer is an error.
 
     Raises:
         NotFoundError: the version has no shared rows, or what newer cuts replaced is not kept.
@@ -276,23 +283,42 @@ def roll_back_cuts(
         published.append(cut)
         committed(cut)
 
-    with (
-        contextlib.closing(open_store(store or manifest.store, access)) as opened,
-        lock_exports(opened.records, manifest.model) as lock,
-    ):
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(
+            contextlib.closing(open_store(store or manifest.store, access))
+        )
+        trainer = exporter_of(opened.records, manifest.model)
+        if ask_trainer and trainer and trainer.admin and not has_ended(trainer.process):
+            generation = Generations(opened.records).get(manifest.generation)
+            cut = _cut_of(opened, generation, ask_trainer(trainer.admin, f"{to:016x}"))
+            committed(cut)
+            behind = wait_until_taken(opened, generation, cut, wait_seconds, report)
+            return Outcome(cut, True, tuple(r for r in behind if r.follows_cuts))
+        lock = stack.enter_context(lock_exports(opened.records, manifest.model))
         return roll_back_to_cut(
             opened,
             Generations(opened.records).get(manifest.generation),
             lock,
             to,
-            exported_dense=lambda: _exported_dense(path),
+            exported_dense=lambda: exported_dense(path),
             wait_seconds=wait_seconds,
             report=report,
             committed=publish,
         )
 
 
-def _exported_dense(path: Path) -> bytes:
+def _cut_of(store: RowStore, generation: Generation, name: str) -> CutRecord:
+    """Returns the cut that a trainer has published."""
+    for cut in cuts_of(store.records, generation):
+        if f"{cut.version:016x}" == name:
+            return cut
+    raise DataLossError(
+        f"{store.url} has no cut {name}, which the trainer has just published: it publishes to "
+        "another store, or the store has lost it; `platform status` shows both"
+    )
+
+
+def exported_dense(path: Path) -> bytes:
     """Returns the dense weights of a version's SavedModel in the form of a cut."""
     prefix = path / "variables" / PREFIX
     try:

@@ -65,7 +65,7 @@ def sealing(
         if replace and final.exists():
             discard(final)
         unfinished.rename(final)
-        _flush(final.parent)
+        flush(final.parent)
     except OSError as err:
         shutil.rmtree(unfinished, ignore_errors=True)
         if final.exists() and err.errno in (errno.ENOTEMPTY, errno.EEXIST):
@@ -182,18 +182,23 @@ def _seal(directory: Path, facts: Mapping[str, Any], hashed: Mapping[str, FileFa
         if name in hashed:
             files[name] = hashed[name]
             continue
-        _flush(path)
+        flush(path)
         if path.is_file():
             files[name] = {"sha256": _digest_of_file(path), "bytes": path.stat().st_size}
     content = {**facts, "files": files}
     manifest = directory / MANIFEST
     # Without a final line end: cut by a single byte, the text is not valid JSON any more.
     manifest.write_text(json.dumps({**content, "seal": seal_of(content)}, indent=1))
-    _flush(manifest)
-    _flush(directory)
+    flush(manifest)
+    flush(directory)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Returns once a file or directory is on the disk.
+
+    Raises:
+        OSError: the disk refuses.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -20,6 +20,7 @@ from hotrow.store.readers import readers
 from hotrow.store.record_format import UNREADABLE, warn_skipped
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import RECORD_HEAD_BYTES, Generation, State
+from hotrow.store.statistics import StoreStatistics
 from hotrow.version_folder import set_aside_in, versions_in
 from hotrow.version_layout import FILE_NAME
 
@@ -174,7 +175,7 @@ def _stored(store: RowStore, generation: Generation, live: bool) -> dict[str, An
         "generation": generation.generation,
         "state": str(generation.state),
         "live": live,
-        "store_bytes": _bytes_of(store, generation),
+        "store_bytes": stored_bytes(generation, _statistics(store, generation)),
         "readers": _readers(store, generation, cuts),
         "cuts": _cuts(store, generation),
     }
@@ -237,9 +238,12 @@ def _cuts(store: RowStore, generation: Generation) -> list[dict[str, Any]]:
     return shown
 
 
-def _bytes_of(store: RowStore, generation: Generation) -> int:
+def _statistics(store: RowStore, generation: Generation) -> StoreStatistics | None:
+    return None if generation.state is State.DELETING else store.statistics(generation)
+
+
+def stored_bytes(generation: Generation, statistics: StoreStatistics | None) -> int:
     """Returns the bytes of a generation's rows; in Redis, its own overhead included."""
-    statistics = None if generation.state is State.DELETING else store.statistics(generation)
     a_row: Mapping[str, float | None] = {}
     if statistics is not None:
         a_row = {table.name: table.bytes_a_row for table in statistics.tables}

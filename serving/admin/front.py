@@ -1,4 +1,7 @@
-"""The admin port, put together: its gRPC server and the port that leads to it."""
+"""The admin port, put together: its gRPC server and the port that leads to it.
+
+The public ports cannot serve here: the executable answers them, and knows of no token.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hotrow.serving.admin.access import AdminAccess
-from hotrow.serving.admin.admin_port import AdminPort
-from hotrow.serving.admin.metrics_request import MetricsPage
+from hotrow.admin.access import AdminAccess
+from hotrow.admin.admin_port import AdminPort
+from hotrow.admin.metrics_request import MetricsPage
 from hotrow.serving.lifecycle.model_service import ModelServer
 from hotrow.serving.lifecycle.served_models import ServedModels
 from hotrow.serving.monitoring.prometheus import Monitoring
@@ -55,12 +58,16 @@ def start_admin(
     """
     path = folder / "admin"
     server = ModelServer(
-        models, monitoring.families, f"unix:{path}", access.check, applied, options=_OPTIONS
+        models,
+        monitoring.families,
+        f"unix:{path}",
+        lambda method, authorization: access.check(authorization),
+        applied,
+        options=_OPTIONS,
     )
     context = access.tls.context() if access.tls is not None else None
-    port = AdminPort(
-        taken, context, str(path), MetricsPage(metrics_path, monitoring.page, access.accepts)
-    )
+    page = MetricsPage(metrics_path, monitoring.page, access.accepts, "ModelService")
+    port = AdminPort(taken, context, str(path), page)
     if weakness := access.weakness():
         _LOG.warning(weakness)
     return Admin(server, port)

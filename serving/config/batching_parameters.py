@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hotrow.errors import InvalidArgumentError
 from hotrow.protos import batching_parameters_pb2, control_pb2
-from hotrow.serving.wire.text_proto import read_text_proto
+from hotrow.text_proto import read_text_proto
 
 _MAX_BATCH_SIZE = 1000
 _MAX_ENQUEUED_BATCHES = 10

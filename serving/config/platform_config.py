@@ -29,7 +29,7 @@ from hotrow.serving.config.batching_parameters import (
 from hotrow.serving.config.model_config import PLATFORM
 from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.config.session_config import SessionOptions, session_config, set_mixed_precision
-from hotrow.serving.wire.text_proto import read_text_proto
+from hotrow.text_proto import read_text_proto
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from hotrow.memory_bounds import MemoryBound, memory_bounds
 from hotrow.protos import control_pb2
 from hotrow.serving.config.options import ServeOptions
-from hotrow.serving.config.tls import Tls
+from hotrow.serving.config.tls_message import tls_message
+from hotrow.tls import Tls
 
 # Of the memory that this process may use: a model, its cache and its store need the rest.
 _SHARE = 4
@@ -28,7 +29,7 @@ def rest_request(
         return None
     return control_pb2.ListenRequest.Rest(
         port=options.rest_api_port,
-        tls=tls.message() if tls is not None else None,
+        tls=tls_message(tls),
         max_threads=options.rest_api_num_threads or 0,
         max_body_bytes=options.transport.rest_api_max_body_bytes,
         read_millis=options.transport.rest_api_read_timeout_in_ms,

@@ -40,6 +40,7 @@ class RowOptions:
         gpu_cache_bytes: of the GPU's memory that each version takes for them; 0: cache_bytes.
         warm_up_rows_per_second: rows that a version reads from a store on the network to fill its
             cache before it serves, a second. Each begins at a random moment.
+        metrics_url: of this server's page of metrics, which leases name; see `BoundRows`.
     """
 
     store: str = ""
@@ -54,6 +55,7 @@ class RowOptions:
     cache_device: str = "cpu"
     gpu_cache_bytes: int = 0
     warm_up_rows_per_second: int = 50_000
+    metrics_url: str = ""
 
     def __post_init__(self) -> None:
         """Refuses illegal values."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
 from hotrow.serving.config.options import ServeOptions
-from hotrow.serving.wire.text_proto import read_text_proto
+from hotrow.text_proto import read_text_proto
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from hotrow.errors import InvalidArgumentError, UnavailableError
 from hotrow.protos import control_pb2
-from hotrow.serving.config.tls import Tls, read_tls
+from hotrow.serving.config.tls_message import tls_message
 from hotrow.serving.config.transport_options import TransportOptions, parse_channel_arguments
+from hotrow.tls import Tls, read_tls
 
 # Size of a Unix socket's address (sun_path), including the terminating zero byte.
 _LONGEST_PATH_BYTES = 107
@@ -62,7 +63,7 @@ class Transport:
         path = options.grpc_socket_path
         return {
             "socket_paths": [path] if path else [],
-            "tls": self.tls.message() if self.tls is not None else None,
+            "tls": tls_message(self.tls),
             "channel_arguments": [
                 control_pb2.ListenRequest.ChannelArgument(key=key, value=value)
                 for key, value in parse_channel_arguments(options.grpc_channel_arguments)

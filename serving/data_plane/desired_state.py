@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
+from tensorflow_serving.apis.get_model_status_pb2 import ModelVersionStatus
 
 from hotrow.protos import control_pb2
 from hotrow.serving.data_plane.load_limits import LoadLimits
@@ -121,9 +122,6 @@ class DesiredState:
             servables, listening = dict(self.servables), self.listening
             batching = control_pb2.SetBatching(threads=self._batch_threads)
             stale = [control_pb2.SetStale(servable=n, stale=True) for n in self._stale]
-            statuses = control_pb2.Statuses()
-            statuses.CopyFrom(self.statuses)
-        statuses.trouble = ""  # the former process's
         ask(control_pb2.Request(set_batching=batching))
         self._loads.run(
             {number: entry.request for number, entry in servables.items()},
@@ -133,7 +131,7 @@ class DesiredState:
         for silent in stale:
             with contextlib.suppress(RequestError):  # the servable is lost
                 ask(control_pb2.Request(set_stale=silent))
-        ask(control_pb2.Request(set_statuses=statuses))
+        ask(control_pb2.Request(set_statuses=self._possible_statuses()))
         ask(control_pb2.Request(set_routes=self.possible_routes()))
         if listening is not None:
             ask(control_pb2.Request(listen=listening))
@@ -156,6 +154,23 @@ class DesiredState:
             if too_often:
                 self._lose(number, entry, error)
             return entry.request
+
+    def _possible_statuses(self) -> control_pb2.Statuses:
+        """Returns the statuses for a new process, in which versions that were lost load."""
+        statuses = control_pb2.Statuses()
+        with self.lock:
+            statuses.CopyFrom(self.statuses)
+            routes = self.possible_routes()
+        statuses.trouble = ""  # the former process's
+        routed = {(model.name, each.version) for model in routes.models for each in model.versions}
+        for model in statuses.models:
+            for each in model.versions.model_version_status:
+                if (
+                    each.state == ModelVersionStatus.AVAILABLE
+                    and (model.name, each.version) not in routed
+                ):
+                    each.state = ModelVersionStatus.LOADING
+        return statuses
 
     def _lose(self, number: int, entry: Loaded, error: RequestError) -> None:
         self.forget(number)

@@ -12,7 +12,7 @@ from hotrow.errors import HotrowError
 from hotrow.serving.config.model_config import single_model
 from hotrow.serving.config.options import ServeOptions
 from hotrow.serving.lifecycle.served_models import ServedModels
-from hotrow.serving.wire.text_proto import read_text_proto
+from hotrow.text_proto import read_text_proto
 
 _LOG = logging.getLogger(__name__)
 

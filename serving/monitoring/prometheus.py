@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hotrow.protos import monitoring_config_pb2
 from hotrow.serving.monitoring.metrics import Family, Kind, merged, prometheus_text
-from hotrow.serving.wire.text_proto import read_text_proto
+from hotrow.text_proto import read_text_proto
 
 DEFAULT_PATH = "/monitoring/prometheus/metrics"
 

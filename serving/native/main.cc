@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "base/log_line.h"
+#include "base/thread_priority.h"
 #include "control/service.h"
 #include "control/socket.h"
 #include "core/abi/c_api.h"
@@ -43,6 +44,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: hotrow-server CONTROL_SOCKET OPS_LIBRARY LOG LIFELINE\n");
     return 2;
   }
+  hotrow_server::take_short_turns();
   std::thread([lifeline = std::atoi(argv[4])] {
     char byte;
     while (read(lifeline, &byte, 1) < 0 && errno == EINTR) continue;

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hotrow.serving.monitoring.metrics import Family, Kind
+from hotrow.serving.updates.next_look import Cause
+from hotrow.serving.updates.taken_counts import TakenCounts
 from hotrow.serving.wire.status import RequestError
 
 if TYPE_CHECKING:
@@ -44,12 +46,18 @@ class _Shown:
 
 
 class CutCounts:
-    """Counts of cuts by model and version; safe for several threads."""
+    """Counts of cuts by model and version; safe for several threads.
+
+    Attributes:
+        taken: of the cuts that versions took while they served.
+    """
 
     def __init__(self) -> None:
+        self.taken = TakenCounts()
         self._lock = threading.Lock()
-        self._taken = Family("hotrow_cuts_taken_total", Kind.COUNTER, _LABELS)
+        self._overruled = Family("hotrow_server_overruled_total", Kind.COUNTER, _LABELS)
         self._rewinds = Family("hotrow_store_rewinds_total", Kind.COUNTER, _LABELS)
+        self._looks = Family("hotrow_cut_looks_total", Kind.COUNTER, (*_LABELS, "cause"))
         self._failed = Family("hotrow_cut_failures_total", Kind.COUNTER, (*_LABELS, "code"))
         self._shown: dict[tuple[str, str], _Shown] = {}
 
@@ -66,10 +74,15 @@ class CutCounts:
             shown = self._of(model, version)
             shown.version, shown.step = rows, step
 
-    def count_taken(self, model: str, version: int) -> None:
-        """Counts a cut that a version took while it served."""
+    def count_overruled(self, model: str, version: int, times: int) -> None:
+        """Counts how often more an exporter folded a cut without waiting for a version."""
         with self._lock:
-            self._taken.add((model, str(version)))
+            self._overruled.add((model, str(version)), times)
+
+    def count_look(self, model: str, version: int, cause: Cause) -> None:
+        """Counts a look of a version at its store."""
+        with self._lock:
+            self._looks.add((model, str(version), str(cause)))
 
     def count_rewind(self, model: str, version: int) -> None:
         """Counts that the store of a version went back in time."""
@@ -148,13 +161,15 @@ class CutCounts:
                 sizes.add(labels, shown.unfolded_bytes)
                 since = shown.unfolded_since_ms or now_ms
                 ages.add(labels, max(0.0, now_ms - since) / 1000)
-            taken = Family(self._taken.name, Kind.COUNTER, _LABELS)
-            taken.merge(self._taken.cells)
+            overruled = Family(self._overruled.name, Kind.COUNTER, _LABELS)
+            overruled.merge(self._overruled.cells)
             rewinds.merge(self._rewinds.cells)
             failed = Family(self._failed.name, Kind.COUNTER, self._failed.label_names)
             failed.merge(self._failed.cells)
-        waiting = [unfolded, sizes, ages]
-        return [versions, steps, stale, behind, refused, *waiting, taken, rewinds, failed]
+            looks = Family(self._looks.name, Kind.COUNTER, self._looks.label_names)
+            looks.merge(self._looks.cells)
+        states = [versions, steps, stale, behind, refused, unfolded, sizes, ages]
+        return [*states, rewinds, overruled, failed, looks, *self.taken.families()]
 
     def _of(self, model: str, version: int) -> _Shown:
         return self._shown.setdefault((model, str(version)), _Shown())

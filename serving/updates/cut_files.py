@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hotrow.errors import DataLossError
 from hotrow.protos import control_pb2
-from hotrow.serving.updates.finite_cuts import FiniteCuts
+from hotrow.serving.updates.finite_cuts import FiniteCuts, WrongRows
 from hotrow.serving.updates.wanted_cuts import WantedCuts
+from hotrow.store.row_store import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from hotrow.store.bound_rows import BoundRows
+    from hotrow.store.cut_blocks import Block
     from hotrow.store.cuts import CutRecord
     from hotrow.store.row_store import Place
 
 _ROWS, _DENSE, _UNFINISHED = ".rows", ".dense", ".unfinished"
-# Blocks read from the store at a time: reading more would look like a silent store.
-_BLOCKS_AT_ONCE = 8
+# Read from the store at a time: reading more would look like a silent store.
+_BYTES_AT_ONCE = 8 << 20
 
 Asking = Callable[[], AbstractContextManager[None]]
 """Surrounds each wait for the store."""
@@ -109,22 +113,32 @@ class CutFiles:
         unfinished = self._path(cut, _ROWS + _UNFINISHED)
         with contextlib.ExitStack() as stack:
             stack.callback(_delete, unfinished)
+            wrong = WrongRows(bound.generation)
             with unfinished.open("wb") as file:
-                for content in _row_contents(bound, cut, asking):
-                    file.write(content)
+                for found in _row_blocks(bound, cut, asking):
+                    file.write(b"".join(content for content, _ in found))
+                    for _, block in found:
+                        wrong.look_at(block)
             unfinished.rename(path)
+            self._finite.note(path, wrong)
         return path
 
     def _dense(self, bound: BoundRows, cut: CutRecord, asking: Asking) -> Path:
         from hotrow.store import cut_dense
 
-        folder = self._path(cut, _DENSE)
+        # By their content: most cuts may have the weights of the cut before.
+        folder = self._folder / f"{cut.dense_sha256}{_DENSE}"
         if folder.exists():
             return folder / cut_dense.PREFIX
-        unfinished = self._path(cut, _DENSE + _UNFINISHED)
+        unfinished = folder.with_name(folder.name + _UNFINISHED)
         with contextlib.ExitStack() as stack:
             stack.callback(_delete, unfinished)
             content = b"".join(_dense_contents(bound, cut, asking))
+            if hashlib.sha256(content).hexdigest() != cut.dense_sha256:
+                raise DataLossError(
+                    f"{bound.store.url}: the dense weights of cut {cut.version:016x} are not those "
+                    "of its record"
+                )
             unfinished.mkdir()
             cut_dense.unpack(content, unfinished)
             unfinished.rename(folder)
@@ -135,29 +149,31 @@ class CutFiles:
         return self._folder / f"{cut.version:016x}-{cut.identity or 'none'}{kind}"
 
 
-def _row_contents(bound: BoundRows, cut: CutRecord, asking: Asking) -> Iterator[bytes]:
-    from hotrow.store.cuts import row_block_bytes
+def _row_blocks(
+    bound: BoundRows, cut: CutRecord, asking: Asking
+) -> Iterator[list[tuple[bytes, Block]]]:
+    from hotrow.store.cuts import checked_row_blocks
 
-    for places in _some(cut.places):
-        part = cut.model_copy(update={"places": places})
+    for places in _some(cut.places, cut.block_bytes):
         with asking():
-            content = b"".join(row_block_bytes(bound.store, bound.generation, part))
-        yield content
+            found = list(checked_row_blocks(bound.store, bound.generation, cut, places))
+        yield found
 
 
 def _dense_contents(bound: BoundRows, cut: CutRecord, asking: Asking) -> Iterator[bytes]:
     from hotrow.store.cuts import dense_of
 
-    for places in _some(cut.dense_places):
+    for places in _some(cut.dense_places, BLOCK_BYTES):
         part = cut.model_copy(update={"dense_places": places})
         with asking():
             content = dense_of(bound.store, bound.generation, part)
         yield content
 
 
-def _some(places: tuple[Place, ...]) -> Iterator[tuple[Place, ...]]:
-    for first in range(0, len(places), _BLOCKS_AT_ONCE):
-        yield places[first : first + _BLOCKS_AT_ONCE]
+def _some(places: tuple[Place, ...], block_bytes: int) -> Iterator[tuple[Place, ...]]:
+    at_once = max(1, _BYTES_AT_ONCE // block_bytes)
+    for first in range(0, len(places), at_once):
+        yield places[first : first + at_once]
 
 
 def _delete(path: Path) -> None:

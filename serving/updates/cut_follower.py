@@ -13,17 +13,25 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hotrow.errors import DataLossError, FailedPreconditionError, UnavailableError
+from hotrow.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    HotrowError,
+    UnavailableError,
+)
 from hotrow.protos import control_pb2
 from hotrow.serving.data_plane.data_plane import DataPlane
-from hotrow.serving.data_plane.executable import ServerEndedError
 from hotrow.serving.monitoring.log_line import about
 from hotrow.serving.updates.cut_counts import CutCounts
 from hotrow.serving.updates.cut_files import CutFiles
 from hotrow.serving.updates.double_buffer import DoubleBuffer
 from hotrow.serving.updates.finite_cuts import Gate, NotFiniteError
+from hotrow.serving.updates.next_look import NextLook
+from hotrow.serving.updates.retries import MOST_CRASHES, RETRY_SECONDS, Retries
+from hotrow.serving.updates.shown_line import ShownLine
 from hotrow.serving.updates.store_silence import StoreSilence
 from hotrow.serving.updates.store_state import StoreReading, StoreState, lost_by
+from hotrow.serving.updates.thread_priority import lower_priority
 from hotrow.serving.updates.version_rows import VersionRows
 from hotrow.serving.updates.wanted_cuts import WantedCuts, remembered_cuts, wanted_cuts
 from hotrow.serving.wire.status import Code, RequestError, as_request_error
@@ -35,7 +43,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Between two reads of the model's record.
+# Between two reads of the model's record, unless a cut is announced.
 _LOOK_SECONDS = 0.1
 # Between two checks whether the overlaid cuts have been folded.
 _FOLD_SECONDS = 0.5
@@ -45,13 +53,6 @@ _KNOWN_BYTES = 256 << 20
 _MOST_KNOWN = 64
 # Attempts to read cuts before a version is loaded; each fails if a cut is removed meanwhile.
 _MOST_READS = 20
-# After a failure; doubled while the same cut fails.
-_RETRY_SECONDS = 0.5
-_LONGEST_RETRY_SECONDS = 8.0
-# After a cut that ended the executable: requests fail each time until it has restarted.
-_LONGEST_CRASH_RETRY_SECONDS = 60.0
-# Of one cut; then the next one is waited for.
-_MOST_CRASHES = 5
 
 
 class CutFollower:
@@ -93,9 +94,9 @@ class CutFollower:
         self._reporting = threading.Lock()
         # When to read cuts even if the model's record is the same.
         self._due = math.inf
-        self._retry: tuple[int, float] = (0, 0.0)  # version of the cut, seconds
-        self._crashes = 0  # of that cut
-        self._closed = threading.Event()
+        self._retries = Retries()
+        self._shown_line = ShownLine()
+        self._next_look = NextLook()
         self._silence: StoreSilence | None = None
         self._thread: threading.Thread | None = None
 
@@ -147,9 +148,10 @@ class CutFollower:
 
     def end(self) -> None:
         """Stops; finishes a cut that is being taken first."""
-        self._closed.set()
+        self._next_look.close()
         if self._thread is not None:
             self._thread.join()
+        self._next_look.unsubscribe()
         if self._silence is not None:
             self._silence.close()
         self._counts.forget(self._model, self._version)
@@ -161,15 +163,17 @@ class CutFollower:
     def _run(self) -> None:
         assert self._buffer is not None  # set by `follow`
         assert self._silence is not None
+        lower_priority()
         pause = 0.0
-        while not self._closed.wait(pause):
+        while (cause := self._next_look.wait(pause)) is not None:
             pause = _LOOK_SECONDS
             if not self._data_plane.has_begun():
                 continue  # routes are still those of the previous process
+            self._counts.count_look(self._model, self._version, cause)
             try:
                 self._look(self._buffer, self._silence)
             except Exception as err:
-                pause = _RETRY_SECONDS
+                pause = RETRY_SECONDS
                 if not self._away:
                     self._say(logging.ERROR, f"cuts cannot be followed: {as_request_error(err)}")
                 self._away = True
@@ -178,6 +182,7 @@ class CutFollower:
         """Takes new cuts, if there are any, and notices a store that went back in time."""
         with silence.asking():
             bound = self._rows.bound()
+            self._next_look.subscribe(bound)
             state = self._store.read(bound, time.monotonic() >= self._due)
             lost = ""
             if state is not None:
@@ -201,6 +206,8 @@ class CutFollower:
         if state.went_back and (wanted is None or state.low < wanted.fence):
             buffer.check_rows()
         self._note(bound, state, buffer)
+        if times := bound.count_overruled():
+            self._counts.count_overruled(self._model, self._version, times)
         self._files.keep(buffer.shown(), self._known)
         if self._lost and not lost_by(bound, state, _newest(buffer)):
             self._report_found(buffer)
@@ -235,9 +242,9 @@ class CutFollower:
     ) -> bool:
         """Shows a state; returns whether it could be."""
         try:
-            self._show(buffer, wanted, self._files.write(bound, wanted, silence.asking))
+            self._show(buffer, wanted, self._files.write(bound, wanted, silence.asking), bound)
         except Exception as err:
-            pause = self._retry_seconds(wanted.version, err)
+            pause = self._retries.pause_after(wanted.version, err)
             self._due = time.monotonic() + pause
             self._refuse(wanted.version, err, given_up=math.isinf(pause))
             if isinstance(err, NotFiniteError):
@@ -252,7 +259,7 @@ class CutFollower:
 
     def _know(self, cuts: Sequence[CutRecord]) -> None:
         """Remembers cuts whose rows are in files, the newest of them."""
-        found = self._files.with_rows({*self._known, *cuts}, _KNOWN_BYTES)
+        found = self._files.with_rows([*cuts, *self._known], _KNOWN_BYTES)
         self._known = found[-_MOST_KNOWN:]
 
     def _note(self, bound: BoundRows, state: StoreState, buffer: DoubleBuffer) -> None:
@@ -299,32 +306,34 @@ class CutFollower:
         refusal = _refusal(error)
         reason = f"cut {version:016x} is not taken: {refusal}"
         if given_up:
-            reason += f"; given up after {_MOST_CRASHES} crashes, until the next cut"
+            reason += f"; given up after {MOST_CRASHES} crashes, until the next cut"
         self._counts.refuse(self._model, self._version, RequestError(refusal.code, reason))
         if reason != self._refused:
             self._say(logging.ERROR, reason)
         self._refused = reason
 
-    def _show(self, buffer: DoubleBuffer, wanted: WantedCuts, cut: control_pb2.ShownCut) -> None:
+    def _show(
+        self,
+        buffer: DoubleBuffer,
+        wanted: WantedCuts,
+        cut: control_pb2.ShownCut,
+        bound: BoundRows,
+    ) -> None:
         before = buffer.shown()
         if any(shown != cut for shown in before):
             buffer.show(cut, forget_cached=wanted.missed)
         if any(shown.version != cut.version for shown in before):
-            self._counts.count_taken(self._model, self._version)
-            rows = 0 if wanted.newest is None else wanted.newest.rows
-            self._say(
-                logging.INFO, f"shows step {wanted.step} (cut {wanted.version:016x}, {rows} rows)"
+            oldest = min(shown.version for shown in before)
+            self._counts.taken.take(
+                self._model,
+                self._version,
+                [layer for layer in wanted.layers if layer.version > oldest],
+                missed=wanted.missed,
+                shown_ms=_ms_of_store(bound, buffer.routed_at),
             )
+            if line := self._shown_line.of(wanted):
+                self._say(logging.INFO, line)
         self._counts.show(self._model, self._version, wanted.version, wanted.step)
-
-    def _retry_seconds(self, version: int, error: Exception) -> float:
-        crashed = isinstance(error, ServerEndedError)
-        longest = _LONGEST_CRASH_RETRY_SECONDS if crashed else _LONGEST_RETRY_SECONDS
-        known, seconds = self._retry
-        seconds = _RETRY_SECONDS if known != version else min(2 * seconds, longest)
-        self._retry = version, seconds
-        self._crashes = crashed + (self._crashes if known == version else 0)
-        return math.inf if self._crashes >= _MOST_CRASHES else seconds
 
     def _report_silence(self, silent: bool) -> None:
         assert self._buffer is not None  # set by `follow`
@@ -338,7 +347,7 @@ class CutFollower:
             self._counts.set_lost(self._model, self._version, bool(self._lost))
 
     def _say(self, level: int, line: str) -> None:
-        if not self._closed.is_set():
+        if not self._next_look.is_closed:
             text = f"{self._model}: version {self._version}: {line}"
             _LOG.log(level, text, extra=about(self._model, self._version), stacklevel=2)
 
@@ -355,6 +364,15 @@ def _refusal(error: Exception) -> RequestError:
 
 def _newest(buffer: DoubleBuffer) -> control_pb2.ShownCut:
     return max(buffer.shown(), key=lambda shown: shown.version)
+
+
+def _ms_of_store(bound: BoundRows, moment: float) -> float | None:
+    """Returns a moment of `time.monotonic` by the store's clock; None: it does not answer."""
+    try:
+        now_ms = bound.store.records.now_ms()
+    except HotrowError:
+        return None
+    return now_ms - (time.monotonic() - moment) * 1000
 
 
 def _is(cut: CutRecord, shown: control_pb2.ShownCut) -> bool:

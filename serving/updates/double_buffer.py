@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 
 from hotrow.protos import control_pb2
@@ -22,6 +23,7 @@ class DoubleBuffer:
 
     Attributes:
         routed: number of the servable that answers.
+        routed_at: when it was routed to, of `time.monotonic`.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class DoubleBuffer:
         self._data_plane = data_plane
         self._numbers = numbers
         self.routed = routed
+        self.routed_at = time.monotonic()
         self._load_second = load_second
         self._publish = publish
 
@@ -95,6 +98,7 @@ class DoubleBuffer:
         except BaseException:
             self.routed = before
             raise
+        self.routed_at = time.monotonic()
 
 
 def _same_state(one: control_pb2.ShownCut, other: control_pb2.ShownCut) -> bool:

@@ -12,6 +12,7 @@ from hotrow.errors import DataLossError
 from hotrow.serving.wire.tensor_bundle import floating_tensors
 
 if TYPE_CHECKING:
+    from hotrow.store.cut_blocks import Block
     from hotrow.store.cuts import CutRecord
     from hotrow.store.row_store import Keys
     from hotrow.store.spec import Generation
@@ -58,6 +59,32 @@ class Gate:
         self._refused = self._newest, error.version
 
 
+class WrongRows:
+    """Finds the rows of a cut with values that are not finite.
+
+    Args:
+        generation: the rows that the cut changes.
+    """
+
+    def __init__(self, generation: Generation) -> None:
+        self._generation = generation
+        self._found: dict[int, list[Keys]] = {}
+
+    def look_at(self, block: Block) -> None:
+        """Checks the rows of a block."""
+        from hotrow.store.cut_blocks import TOMBSTONE
+        from hotrow.store.finite_rows import finite_rows
+
+        row_type = self._generation.tables[block.table].row_type
+        wrong = ~finite_rows(row_type, block.rows) & (block.versions & TOMBSTONE == 0)
+        if wrong.any():
+            self._found.setdefault(block.table, []).append(block.keys[wrong])
+
+    def by_table(self) -> dict[int, Keys]:
+        """Returns the keys of these rows, by the table's number."""
+        return {table: np.concatenate(keys) for table, keys in self._found.items()}
+
+
 class FiniteCuts:
     """Checks the files of cuts; remembers what it found, by file."""
 
@@ -101,6 +128,10 @@ class FiniteCuts:
                         cut.version,
                     )
 
+    def note(self, path: Path, wrong: WrongRows) -> None:
+        """Remembers what the rows of a file are, when they were looked at already."""
+        self._wrong_rows[path] = wrong.by_table()
+
     def forget(self, kept: Container[Path]) -> None:
         """Forgets all files but these, and all checkpoints but those in these folders."""
         self._wrong_rows = {p: keys for p, keys in self._wrong_rows.items() if p in kept}
@@ -117,17 +148,13 @@ class FiniteCuts:
             )
 
     def _wrong_of(self, generation: Generation, cut: CutRecord, path: Path) -> Mapping[int, Keys]:
-        from hotrow.store.cut_blocks import TOMBSTONE, blocks_of
-        from hotrow.store.finite_rows import finite_rows
+        from hotrow.store.cut_blocks import blocks_of
 
         if path not in self._wrong_rows:
-            found: dict[int, list[Keys]] = {}
+            wrong = WrongRows(generation)
             for block in blocks_of(path, generation, cut.version):
-                row_type = generation.tables[block.table].row_type
-                wrong = ~finite_rows(row_type, block.rows) & (block.versions & TOMBSTONE == 0)
-                if wrong.any():
-                    found.setdefault(block.table, []).append(block.keys[wrong])
-            self._wrong_rows[path] = {table: np.concatenate(keys) for table, keys in found.items()}
+                wrong.look_at(block)
+            self.note(path, wrong)
         return self._wrong_rows[path]
 
 

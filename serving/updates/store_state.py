@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hotrow.protos import control_pb2
-from hotrow.store.cuts import CutRecord, cuts_of, withdrawn_from
+from hotrow.store.cuts import CutRecord, cuts_of
 from hotrow.store.generations import Generations, ModelRecord
+from hotrow.store.withdrawn_cuts import withdrawn_from
 
 if TYPE_CHECKING:
     from hotrow.store.bound_rows import BoundRows
@@ -41,6 +42,7 @@ class StoreReading:
 
     def __init__(self) -> None:
         self._record: ModelRecord | None = None
+        self._parsed: dict[str, CutRecord] = {}
         self._low = 0
         self._marks_due = 0.0
 
@@ -62,7 +64,7 @@ class StoreReading:
             changed = self._lowest(bound) < self._low
         if not changed:
             return None
-        cuts = tuple(cuts_of(records, generation))
+        cuts = tuple(cuts_of(records, generation, self._parsed))
         low = self._lowest(bound)
         went_back = went_back or low < self._low
         self._record, self._low = record, low

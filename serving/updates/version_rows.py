@@ -133,4 +133,7 @@ class VersionRows:
         # Imported only here: a server without such a store does not need its libraries.
         from hotrow.store.bound_rows import BoundRows
 
-        return BoundRows(self._store_url, self._generation, self._options.access)
+        options = self._options
+        return BoundRows(
+            self._store_url, self._generation, options.access, metrics_url=options.metrics_url
+        )

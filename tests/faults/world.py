@@ -6,24 +6,21 @@ import contextlib
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from faults.clocks import Clock, ClockFaults
-from faults.network import Network
+from faults.faulty_store import NODE_TIMEOUT_SECONDS, FaultyStore
+from faults.running import run_schedule
 from faults.schedule import Fault
 from faults.server_faults import ServerFaults
-from faults.store_faults import SETTINGS, StoreFaults
+from faults.summary import Verdict
 from faults.training import NAME, Trainer
 from integration.serving.conftest import Server
 from integration.serving.marked_rows import KEYS, TEMPORARY, Seen, ask
-from redis_servers.cluster import RedisCluster
 
-NODES = 6
 SERVERS = 2
 CLIENTS = 4
-NODE_TIMEOUT_SECONDS = 2.0
 CONVERGES_SECONDS = NODE_TIMEOUT_SECONDS + 10.0
 _FLAGS = (
     "--cache_rows=100",  # of 360
@@ -35,33 +32,6 @@ _FLAGS = (
 _ALL = np.arange(KEYS + TEMPORARY, dtype=np.int64)
 _SNAPSHOT_SECONDS = 1.0
 _PAUSE = 0.04  # of a client between two requests
-
-
-@dataclass
-class Verdict:
-    """What a schedule showed.
-
-    Attributes:
-        answers, failures: how many requests had which end.
-        announced: wrong or older answers that said so.
-        violations: what may not happen, as text.
-        state: of all after a bad schedule.
-        cuts: how many different ones the servers showed, together.
-        converged: seconds from the last fault until both servers showed the last step; None:
-            they did not in time.
-    """
-
-    answers: int = 0
-    failures: int = 0
-    announced: int = 0
-    cuts: int = 0
-    violations: list[str] = field(default_factory=list)
-    state: list[str] = field(default_factory=list)
-    converged: float | None = None
-
-    @property
-    def is_good(self) -> bool:
-        return not self.violations and self.converged is not None
 
 
 class World:
@@ -76,20 +46,10 @@ class World:
     def __init__(self, folder: Path) -> None:
         self._open = contextlib.ExitStack()
         own = Clock.of_this_process()
-        nodes = [Clock(folder / f"node{n}.clock", own.library) for n in range(NODES)]
         clocks = [Clock(folder / f"server{n}.clock", own.library) for n in range(SERVERS)]
-        network = Network(NODES)
-        self._open.callback(network.close)
-        cluster = RedisCluster(
-            folder / "redis",
-            node_timeout_ms=int(1000 * NODE_TIMEOUT_SECONDS),
-            settings=dict(SETTINGS),
-            announced_ports=network.ports,
-            variables=[clock.variables for clock in nodes],
-            started=network.connect,
-        )
-        self._open.callback(cluster.kill)
-        self.trainer = Trainer(folder / "models", cluster.url)
+        store = FaultyStore(folder, own.library)
+        self._open.callback(store.close)
+        self.trainer = Trainer(folder / "models", store.cluster.url)
         self.servers = []
         for clock in clocks:
             server = Server(NAME, self.trainer.path, *_FLAGS, variables=clock.variables)
@@ -97,10 +57,10 @@ class World:
             self.servers.append(server)
         for server in self.servers:
             server.wait_ready()
-        self._store_faults = StoreFaults(cluster)
-        clock_faults = ClockFaults(nodes, clocks, own)
+        self._store_faults = store.faults
+        clock_faults = ClockFaults(store.clocks, clocks, own)
         # The network first: a node that is started waits for its replica.
-        self._faults = [network, clock_faults, self._store_faults, ServerFaults(self.servers)]
+        self._faults = [store.network, clock_faults, store.faults, ServerFaults(self.servers)]
 
     def close(self) -> None:
         """Ends all processes."""
@@ -119,19 +79,11 @@ class World:
         for thread in (*threads, training):
             thread.start()
         began = time.monotonic()
+        exports = self.trainer.exports
+        did, failed, full = exports.ended, len(exports.failed), exports.full
         self.trainer.began = began
         self.trainer.reports.clear()
-        running = []
-        for fault in schedule:
-            time.sleep(max(0.0, began + fault.at - time.monotonic()))
-            running.append(threading.Thread(target=self._do, args=(fault,), daemon=True))
-            running[-1].start()
-        time.sleep(max(0.0, began + seconds - time.monotonic()))
-        for thread in running:
-            thread.join()
-        for faults in self._faults:
-            faults.lift()
-        self.trainer.report("all faults are lifted")
+        run_schedule(schedule, seconds, self._faults, self.trainer.report)
         quiet = time.monotonic()
         exported.set()
         training.join()
@@ -143,9 +95,19 @@ class World:
         verdict.cuts = len({(server, cut) for server, cut in shown if cut is not None})
         for number, answers in enumerate(seen):
             _judge(f"client {number}", answers, verdict, began)
+        verdict.counts = {
+            "exports": exports.ended - did,
+            "failed_exports": len(exports.failed) - failed,
+            "full_exports": exports.full - full,
+        }
+        verdict.state = exports.failed[failed:][-3:]
         if not verdict.is_good:
-            verdict.state = self._state()
+            verdict.state += self._state()
         return verdict
+
+    def end(self) -> list[str]:
+        """Returns what is wrong at the end; each schedule has seen all of it."""
+        return []
 
     def _converge(self, quiet: float) -> float | None:
         """Returns how long it took until both servers showed a last step, whole."""
@@ -183,13 +145,6 @@ class World:
     def _keep_snapshots(self, ended: threading.Event) -> None:
         while not ended.wait(_SNAPSHOT_SECONDS):
             self._store_faults.take_snapshots()
-
-    def _do(self, fault: Fault) -> None:
-        name = fault.kind.replace(" ", "_")
-        (faults,) = (faults for faults in self._faults if hasattr(faults, name))
-        self.trainer.report(f"{fault.kind} begins")
-        getattr(faults, name)(fault.target, fault.lasts)
-        self.trainer.report(f"{fault.kind} has ended")
 
 
 def _judge(client: str, answers: list[Seen], verdict: Verdict, began: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -212,8 +213,8 @@ def test_a_process_that_was_killed_is_resumed_from_its_last_checkpoint(
         (["--set", "model.tpo=[3]"], 2, "unknown key 'tpo' (did you mean 'top'?)"),
         (["--set", "cache.ratio=0.1"], 2, "cache.ratio: 0.1 is a share of a table's"),
         (["--set", "cache.row=5"], 2, "unknown key 'row' (did you mean 'rows"),
-        (["--set", "online.source=redis://x"], 2, "online.source: redis://x is legal, but this"),
-        (["--online"], 2, "--online: online training is not built yet"),
+        (["--set", "online.models=m"], 2, "models without store: publishing needs both"),
+        (["--online"], 2, "--online: online.source is not set"),
         (["--set", "data.train=none.tsv"], 1, "data.train: no such file: "),
         (["--set", "data.valid=none.tsv"], 1, "data.valid: no such file: "),
         (["--set", "data.format=libsvm"], 2, "a LibSVM file is one sparse column of ids"),
@@ -248,19 +249,17 @@ optimizer: {{name: adam, learning_rate: 0.001}}
 cache:    {{rows: 1_000_000, policy: lfu, prefetch: 8, warmup: 0.7}}
 checkpoint: {{every_steps: 5000, keep: 3}}
 """
-    unbuilt = {
-        "online": 'online:   {source: "redis://...", publish_seconds: 1}\n',
-    }
-    (tmp_path / "c.yaml").write_text(text)
+    online = 'online:   {source: "redis://...", publish_seconds: 1}\n'
+    (tmp_path / "c.yaml").write_text(text + online)
     result = train_here("c.yaml")
     assert result.returncode == 0, result.stderr
     assert "cache of 1,000,448 with hit rate" in result.stdout
-    for name, line in unbuilt.items():
-        (tmp_path / f"{name}.yaml").write_text(text + line)
-        refused = train_here(f"{name}.yaml")
-        assert refused.returncode == 2
-        assert f"Error: {name}." in refused.stderr
-        assert "not built yet" in refused.stderr
+    (tmp_path / "files.yaml").write_text(text)
+    before = dict(os.environ)
+    refused = train_here("files.yaml", "--online")
+    assert refused.returncode == 2
+    assert "--online: online.source is not set" in refused.stderr
+    assert dict(os.environ) == before
 
 
 def test_a_used_run_directory_is_refused_and_stays_as_it_was(config, tmp_path, train_here):

@@ -90,7 +90,7 @@ def test_what_is_copied_from_the_tree_is_there_and_not_ignored() -> None:
 
 def test_compose_names_files_ports_and_services_that_there_are() -> None:
     services = compose()["services"]
-    assert set(services) == {"server", "prometheus", "trainer", "redis"}
+    assert set(services) == {"server", "prometheus", "grafana", "trainer", "redis"}
     for service in services.values():
         if "build" in service:
             context = DOCKER / service["build"]["context"]
@@ -99,7 +99,7 @@ def test_compose_names_files_ports_and_services_that_there_are() -> None:
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
             if source.startswith("./"):
-                assert (DOCKER / source).is_file()
+                assert (DOCKER / source).exists()
             elif not source.startswith("$"):
                 assert source in compose()["volumes"]
     exposed = re.search(r"^EXPOSE (.*)$", stages(DOCKERFILES[0])[-1], re.MULTILINE)
@@ -123,4 +123,4 @@ def test_packages_are_printed_by_group() -> None:
     assert "ninja" not in printed("install").stdout.split()
     refused = printed("Install")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == "requirements: Install; legal are install, build, gpu, dev\n"
+    assert refused.stderr == "requirements: Install; legal are install, build, kafka, gpu, dev\n"

@@ -61,7 +61,7 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str | 
     for name, field in model.model_fields.items():
         path, inner = prefix + name, sections(field.annotation)
         # Sections of one kind have a heading, not a row; an initializer may be given as a text.
-        if name == "initializer" or (name != "model" and field.annotation not in inner):
+        if name == "initializer" or (path != "model" and field.annotation not in inner):
             default = field.get_default(call_default_factory=True)
             yield path, None if default is PydanticUndefined else as_yaml(default)
         step = ".<name>." if name == "tables" else "."
@@ -149,6 +149,17 @@ def test_the_program_of_the_page_of_tables_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "[ True False]" in done.stdout
     assert "(2,) (2, 4)" in done.stdout
+
+
+def test_the_program_of_the_page_of_online_sources_runs(tmp_path: Path) -> None:
+    text = (DOCS / "online_sources.md").read_text()
+    program = next(found[2] for found in _FENCE.finditer(text) if found[1] == "python")
+    printed = [found[2] for found in _FENCE.finditer(text) if found[1] == "text"][-1]
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == printed
 
 
 def _anchors(page: Path) -> set[str]:

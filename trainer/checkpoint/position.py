@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+Online = dict[str, Any]
+"""Where online training goes on, as JSON values: positions in the source, what was published."""
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -16,12 +19,14 @@ class Position:
         batch: number of batches done in that pass.
         legs: with `data.order: sharded`, the numbers of ranks that read the pass before the run was
             resumed with another: (ranks, batches), the first one first.
+        online: where online training goes on; None: the run trains on files.
     """
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
     legs: tuple[tuple[int, int], ...] = ()
+    online: Online | None = None
 
     @property
     def batch_of_leg(self) -> int:
@@ -39,10 +44,12 @@ class Position:
         facts: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "batch": self.batch}
         if self.legs:
             facts["legs"] = [list(leg) for leg in self.legs]
+        if self.online is not None:
+            facts["online"] = self.online
         return facts
 
     @classmethod
     def of_json(cls, facts: dict[str, Any]) -> Position:
         """Returns the position that `as_json` wrote."""
         legs = tuple((ranks, batches) for ranks, batches in facts.get("legs", ()))
-        return cls(facts["step"], facts["epoch"], facts["batch"], legs)
+        return cls(facts["step"], facts["epoch"], facts["batch"], legs, facts.get("online"))

@@ -81,6 +81,7 @@ class _Position(_Part):
     epoch: _Count
     batch: _Count
     legs: list[_Leg] = []
+    online: dict[str, Any] | None = None
 
 
 class _Start(_Part):

@@ -79,6 +79,21 @@ class CheckpointWriter:
         self._said_nonfinite: dict[str, int] = {}
         self._tombstones = ExportTombstones(directory.path, model.tables(), report, ranks, source)
 
+    @property
+    def saved(self) -> int | None:
+        """The step of the newest checkpoint that is on the disk; None: there is none."""
+        return self._saved
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._running is not None
+
+    @property
+    def lineage(self) -> Lineage:
+        """Lineage of the run."""
+        return self._lineage
+
     def continue_from(self, position: Position, lineage: Lineage) -> None:
         """Notes that the run continues from its newest good checkpoint, just restored.
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from hotrow.config import DataConfig
 from hotrow.errors import InvalidArgumentError
 from hotrow.trainer.data.arrow_rows import cut_rows, join_rows, number_of_rows
-from hotrow.trainer.data.batch import Ragged, RawBatch
-from hotrow.trainer.data.columns import MISSING_KEY, Column, ColumnKind
-from hotrow.trainer.data.libsvm import WEIGHTS_SUFFIX
+from hotrow.trainer.data.batch import RawBatch
+from hotrow.trainer.data.columns import Column
 from hotrow.trainer.data.malformed import Malformed, MalformedLog
 from hotrow.trainer.data.pass_check import PassCheck
 from hotrow.trainer.data.piece import Span
+from hotrow.trainer.data.raw_rows import raw_batch
 from hotrow.trainer.data.read_share import ReadShare
 from hotrow.trainer.data.regroup import regroup
 from hotrow.trainer.data.row_skip import RowSkip
@@ -66,8 +65,6 @@ class DataFile:
         self.columns = columns
         self._source = source
         self._data = data
-        weights = (column.name for column in columns if column.kind is ColumnKind.WEIGHT)
-        self._weight = next(weights, None)
         self._log = self._new_log()
         self._share = ReadShare()
 
@@ -104,18 +101,21 @@ class DataFile:
             yield batch
         check.end(self.malformed)
 
-    def rows(self, skip: RowSkip | None = None) -> Iterator[pa.RecordBatch]:
+    def rows(
+        self, skip: RowSkip | None = None, log: MalformedLog | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Yields the rows as `record_batches` does, but the file may have none, with any label.
 
         Args:
             skip: rows to leave out, which an earlier pass has read; it counts those of this file.
                 With the policy `fail` they are not malformed, so most of them are only counted;
                 with `skip` each one is read. None: all rows are yielded.
+            log: takes the malformed lines; None: a log with the policy of the file.
 
         Raises:
             DataError: the file cannot be read, or a line is malformed and the policy is `fail`.
         """
-        self._log = self._new_log()
+        self._log = self._new_log() if log is None else log
         self._share = ReadShare()
         skip = RowSkip() if skip is None else skip
         unread = skip if self._data.on_malformed == "fail" else RowSkip()
@@ -148,15 +148,7 @@ class DataFile:
 
     def to_raw(self, batch: pa.RecordBatch) -> RawBatch:
         """Returns an Arrow batch of this file as a `RawBatch`."""
-        label = self._source.label
-        columns = {column.name: _raw_column(batch, column) for column in self.columns}
-        weight = self._weight
-        return RawBatch(
-            arrays=columns,
-            labels=None if label is None else batch.column(label).to_numpy(),
-            size=batch.num_rows,
-            weights=None if weight is None else columns.pop(weight),
-        )
+        return raw_batch(batch, self.columns, self._source.label)
 
     def _new_log(self) -> MalformedLog:
         source = self._source
@@ -171,23 +163,3 @@ def _first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordB
         limit -= batch.num_rows
         if limit <= 0:
             return
-
-
-def _raw_column(batch: pa.RecordBatch, column: Column) -> Any:
-    values = batch.column(column.name)
-    match column.kind:
-        case ColumnKind.NUMBER | ColumnKind.WEIGHT:
-            return values.to_numpy(zero_copy_only=False)
-        case ColumnKind.INTEGER:
-            return values.fill_null(MISSING_KEY).to_numpy()
-        case ColumnKind.TEXT | ColumnKind.INTEGERS:
-            return values
-        case ColumnKind.IDS | ColumnKind.TEXTS:
-            offsets = values.offsets.to_numpy().astype(np.int64)
-            weights = None
-            if column.name + WEIGHTS_SUFFIX in batch.schema.names:
-                weights = batch.column(column.name + WEIGHTS_SUFFIX).flatten().to_numpy()
-            flat = values.flatten()
-            if column.kind is ColumnKind.IDS:
-                flat = flat.to_numpy()
-            return Ragged(flat, offsets - offsets[0], weights)

@@ -97,12 +97,19 @@ class DelimitedSource:
         for block in line_blocks(self.path, names, share=share, skip=skip, span=self.span):
             if skip.left and skip.whole(self._rows_of(block.data)):
                 continue
-            block = self._without_open_quotes(block, log)
-            batch = self._fast(block)
-            if batch is None:
-                batch = self._slow(block, log)
+            batch = self.block_rows(block, log)
             if batch.num_rows:
                 yield batch
+
+    def block_rows(self, block: LineBlock, log: MalformedLog) -> pa.RecordBatch:
+        """Returns the legal rows of a block, and passes its other lines to `log`.
+
+        Raises:
+            DataError: a line is malformed and the policy is `fail`.
+        """
+        block = self._without_open_quotes(block, log)
+        batch = self._fast(block)
+        return self._slow(block, log) if batch is None else batch
 
     def _rows_of(self, data: bytes) -> float:
         """Returns how many rows a block has; infinity: unknown, a line may be malformed.

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from hotrow.trainer.data import text_values
 from hotrow.trainer.data.columns import Column
-from hotrow.trainer.data.lines import line_blocks, lines_before
+from hotrow.trainer.data.lines import LineBlock, line_blocks, lines_before
 from hotrow.trainer.data.malformed import MalformedLog, Problem, shown
 from hotrow.trainer.data.piece import Span
 from hotrow.trainer.data.read_share import ReadShare
@@ -68,11 +68,18 @@ class LibsvmSource:
         for block in line_blocks(self.path, share=share, skip=skip, span=self.span):
             if skip.left and skip.whole(_rows_of(block.data)):
                 continue
-            lines = block.data.split(b"\n")
-            problems: list[Problem] = []
-            batches = list(self._legal(lines, block.first_line, problems))
-            log.add(problems)
-            yield from batches
+            yield from self.block_rows(block, log)
+
+    def block_rows(self, block: LineBlock, log: MalformedLog) -> list[pa.RecordBatch]:
+        """Returns the legal rows of a block, and passes its other lines to `log`.
+
+        Raises:
+            DataError: a line is malformed and the policy is `fail`.
+        """
+        problems: list[Problem] = []
+        batches = list(self._legal(block.data.split(b"\n"), block.first_line, problems))
+        log.add(problems)
+        return batches
 
     def _legal(
         self, lines: list[bytes], first_line: int, problems: list[Problem]

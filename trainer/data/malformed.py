@@ -98,6 +98,23 @@ class MalformedLog:
             self.seen = Malformed(count, line, reason=first.what, unit=self._unit)
 
 
+class CollectedProblems(MalformedLog):
+    """Keeps all problems, for who does something else with them.
+
+    Attributes:
+        problems: in the order in which they were found.
+    """
+
+    def __init__(self) -> None:
+        """Starts without any."""
+        super().__init__("", "skip")
+        self.problems: list[Problem] = []
+
+    def add(self, problems: Iterable[Problem]) -> None:
+        """Keeps problems."""
+        self.problems += sorted(problems)
+
+
 def shown(text: str) -> str:
     """Returns `text` quoted for a message, cut after `MAX_SHOWN_CHARACTERS`."""
     if len(text) > MAX_SHOWN_CHARACTERS:

@@ -97,6 +97,8 @@ class PySnapshot {
   bool short_of_memory() const { return hr_snapshot_short_of_memory(snapshot_) != 0; }
   double waited_seconds() const { return hr_snapshot_waited_seconds(snapshot_); }
 
+  bool lost() const { return hr_snapshot_lost(snapshot_) != 0; }
+
   nb::bytes state() const {
     hr_bytes bytes;
     check(hr_snapshot_state(snapshot_, &bytes));

@@ -2,6 +2,8 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 
@@ -59,6 +61,9 @@ hr_cache to_cache(const nb::dict& from) {
           entry<int>(from, "policy"),    entry<const char*>(from, "disk"),
           on_gpu ? HR_GPU : HR_RAM,      on_gpu ? entry<int>(from, "gpu") : 0};
 }
+
+// For calls that wait for a step: the step may wait for a thread of Python that reads a snapshot.
+using Unlocked = nb::call_guard<nb::gil_scoped_release>;
 
 // A reference to a table of the registry.
 class PyTable {
@@ -195,7 +200,10 @@ class PyTable {
 
   nb::dict statistics() const {
     hr_statistics s;
-    hr_table_statistics(table_, &s);
+    {
+      const nb::gil_scoped_release unlocked;
+      hr_table_statistics(table_, &s);
+    }
     nb::dict d;
     d["rows"] = s.rows;
     d["bytes"] = s.bytes;
@@ -221,6 +229,14 @@ class PyTable {
     d["disk_lines_read"] = s.disk_lines_read;
     d["disk_lines_written"] = s.disk_lines_written;
     return d;
+  }
+
+  void begin_publishing(std::optional<uint32_t> since) const {
+    run([&] { return hr_table_begin_publishing(table_, since ? &*since : nullptr); });
+  }
+
+  void mark_for_publishing(Int64s keys) const {
+    run([&] { return hr_table_mark_for_publishing(table_, keys.data(), keys.shape(0)); });
   }
 
   nb::tuple tombstones() const {
@@ -301,15 +317,17 @@ void rank_prefetch(const nb::list& tables, const nb::list& features) {
 }
 
 nb::list open_snapshots(const nb::list& tables, const std::string& since) {
-  if (since != "all" && since != "checkpoint") {
-    throw nb::value_error(("since is '" + since + "'; must be 'all' or 'checkpoint'").c_str());
+  const std::array<const char*, 3> names{"all", "checkpoint", "publish"};  // HR_SINCE_*
+  const auto named = std::find(names.begin(), names.end(), since);
+  if (named == names.end()) {
+    throw nb::value_error(
+        ("since is '" + since + "'; must be 'all', 'checkpoint' or 'publish'").c_str());
   }
+  const int rows = static_cast<int>(named - names.begin());
   std::vector<hr_table*> raw;
   for (nb::handle table : tables) raw.push_back(table_of(table));
   std::vector<hr_snapshot*> opened(raw.size());
-  run([&] {
-    return hr_snapshots_open(raw.data(), raw.size(), since == "checkpoint", opened.data());
-  });
+  run([&] { return hr_snapshots_open(raw.data(), raw.size(), rows, opened.data()); });
   nb::list snapshots;
   for (size_t i = 0; i < raw.size(); ++i) {
     snapshots.append(std::make_unique<PySnapshot>(opened[i], raw[i]));
@@ -347,6 +365,7 @@ void bind_table(nb::module_& m) {
       .def_prop_ro("copied_bytes", &PySnapshot::copied_bytes)
       .def_prop_ro("short_of_memory", &PySnapshot::short_of_memory)
       .def_prop_ro("waited_seconds", &PySnapshot::waited_seconds)
+      .def_prop_ro("lost", &PySnapshot::lost)
       .def_prop_ro("nonfinite_rows", &PySnapshot::nonfinite_rows)
       .def("read", &PySnapshot::read, nb::arg("max_rows"))
       .def("read_into", &PySnapshot::read_into, nb::arg("keys").noconvert(),
@@ -403,11 +422,13 @@ void bind_table(nb::module_& m) {
       .def_prop_ro("layout", &PyTable::layout)
       .def_prop_ro("default_value",
                    [](const PyTable& t) { return hr_table_default_value(t.get()); })
-      .def_prop_ro("size", [](const PyTable& t) { return hr_table_size(t.get()); })
-      .def_prop_ro("bytes", [](const PyTable& t) { return hr_table_bytes(t.get()); })
+      .def_prop_ro(
+          "size", [](const PyTable& t) { return hr_table_size(t.get()); }, Unlocked())
+      .def_prop_ro(
+          "bytes", [](const PyTable& t) { return hr_table_bytes(t.get()); }, Unlocked())
       .def_prop_rw(
           "step", [](const PyTable& t) { return hr_table_step(t.get()); },
-          [](const PyTable& t, uint32_t step) { hr_table_set_step(t.get(), step); })
+          [](const PyTable& t, uint32_t step) { hr_table_set_step(t.get(), step); }, Unlocked())
       .def_prop_ro("shard_count", [](const PyTable& t) { return hr_table_shard_count(t.get()); })
       .def("lookup", &PyTable::lookup, nb::arg("keys").noconvert(), nb::arg("insert") = false)
       .def("update", &PyTable::update, nb::arg("keys").noconvert(), nb::arg("gradients"),
@@ -422,6 +443,10 @@ void bind_table(nb::module_& m) {
       .def("bury_rows", &PyTable::bury_rows, nb::arg("keys").noconvert())
       .def("digest", &PyTable::digest, nb::arg("weights_only") = false)
       .def("statistics", &PyTable::statistics)
+      .def("begin_publishing", &PyTable::begin_publishing, nb::arg("since").none())
+      .def("mark_for_publishing", &PyTable::mark_for_publishing, nb::arg("keys").noconvert())
+      .def_prop_ro(
+          "marked_rows", [](const PyTable& t) { return hr_table_marked_rows(t.get()); }, Unlocked())
       .def("tombstones", &PyTable::tombstones)
       .def(
           "forget_tombstones",
@@ -431,8 +456,9 @@ void bind_table(nb::module_& m) {
           nb::arg("up_to_step"))
       .def("keep_tombstones",
            [](const PyTable& t) { run([&] { return hr_table_keep_tombstones(t.get()); }); })
-      .def_prop_ro("forgotten_step",
-                   [](const PyTable& t) { return hr_table_forgotten_step(t.get()); })
+      .def_prop_ro(
+          "forgotten_step", [](const PyTable& t) { return hr_table_forgotten_step(t.get()); },
+          Unlocked())
       .def("state", &PyTable::state)
       .def("set_state", &PyTable::set_state, nb::arg("state"))
       .def("merge_states", &PyTable::merge_states, nb::arg("states"), nb::arg("counts"))

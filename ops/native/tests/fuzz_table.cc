@@ -407,10 +407,11 @@ class Session {
   void open() {
     const bool due_only = based_ && choices_.below(4) != 0;
     if (snapshot_ != nullptr) {
-      EXPECT(code_of([&] { table_->open_snapshot(due_only); }) == Code::kFailedPrecondition);
+      EXPECT(code_of([&] { table_->open_snapshot(due_only ? Since::kCheckpoint : Since::kAll); }) ==
+             Code::kFailedPrecondition);
       return;
     }
-    snapshot_ = table_->open_snapshot(due_only);
+    snapshot_ = table_->open_snapshot(due_only ? Since::kCheckpoint : Since::kAll);
     snapshot_rows_ = model_.rows;
     snapshot_due_only_ = due_only;
     read_.clear();

@@ -25,7 +25,6 @@ from hotrow.config.training import (
     OptimizerConfig,
     TrainConfig,
 )
-from hotrow.config.unbuilt import refuse_unbuilt, unbuilt_values
 
 __all__ = [
     "CRITEO_DENSE",
@@ -59,6 +58,4 @@ __all__ = [
     "learning_rate_as_spec",
     "load_config",
     "parse_config",
-    "refuse_unbuilt",
-    "unbuilt_values",
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from hotrow.errors import FailedPreconditionError, NotFoundError
-from hotrow.store.cuts import CutRecord, Withdrawn
+from hotrow.store.cuts import CutRecord
 from hotrow.store.generations import ModelRecord
 from hotrow.store.readers import check_lease
 from hotrow.store.record_format import UNREADABLE, StoredRecord, read_json, read_record
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation
 from hotrow.store.undo import UndoRecord
+from hotrow.store.withdrawn_cuts import Withdrawn
 
 _KINDS: dict[str, type[StoredRecord]] = {
     "generation": Generation,

@@ -13,6 +13,7 @@ from hotrow.errors import DataLossError, FailedPreconditionError, UnavailableErr
 from hotrow.store.access import StoreAccess
 from hotrow.store.generations import Generations
 from hotrow.store.opening import open_store
+from hotrow.store.own_host import own_host
 from hotrow.store.readers import ReaderLease, use
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, State
@@ -42,6 +43,8 @@ class BoundRows:
         access: credentials for the store.
         option: the option that had the URL, for messages.
         follows_cuts: whether the reader takes newer cuts, so that exporters wait for it.
+        metrics_url: URL of the reader's page of metrics, for the lease; `{host}` in it becomes this
+            machine's address. "": there is none.
 
     Raises:
         NotFoundError, DataLossError, FailedPreconditionError: the store does not have the rows.
@@ -55,10 +58,12 @@ class BoundRows:
         access: StoreAccess,
         option: str = "--store",
         follows_cuts: bool = True,
+        metrics_url: str = "",
     ) -> None:
         self._follows_cuts = follows_cuts
         self._url = parse_store_url(option, url)
         self._access = access
+        self._metrics_url = metrics_url
         self._lease: ReaderLease | None = None
         self._store = open_store(url, access, option=option, patience_seconds=_PATIENCE_SECONDS)
         try:
@@ -84,8 +89,10 @@ class BoundRows:
     def _leased(self, generation: str) -> ReaderLease | None:
         """Returns a lease; None if files are read-only: no process can delete them then."""
         holder = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        metrics_url = self._metrics_url.replace("{host}", own_host(self._url))
+        records, follows = self._store.records, self._follows_cuts
         try:
-            return use(self._store.records, generation, holder, _LEASE_SECONDS, self._follows_cuts)
+            return use(records, generation, holder, _LEASE_SECONDS, follows, metrics_url)
         except FailedPreconditionError:
             if self.has_nodes:
                 raise
@@ -124,6 +131,10 @@ class BoundRows:
             with contextlib.suppress(UnavailableError):
                 self._lease.look()
             self._lease.check_not_overruled()
+
+    def count_overruled(self) -> int:
+        """Returns how often more an exporter has overruled this reader since the last call."""
+        return 0 if self._lease is None else self._lease.count_overruled()
 
     @property
     def has_nodes(self) -> bool:

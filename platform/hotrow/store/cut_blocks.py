@@ -58,6 +58,7 @@ def row_blocks(
     rows: Rows,
     removed: Keys,
     first_numbers: dict[int, int],
+    stride: int = 1,
 ) -> Iterator[tuple[Place, bytes]]:
     """Yields the blocks of a table's changes, with their places.
 
@@ -69,6 +70,7 @@ def row_blocks(
         rows: uint8 [N, B].
         removed: int64 [M], keys that lose their row; none of `keys`.
         first_numbers: the next free number of each shard; updated in place.
+        stride: from one number to the next: processes that stage a cut together take turns.
     """
     width = generation.tables[table].row_bytes
     all_keys = np.concatenate([keys, removed])
@@ -87,12 +89,16 @@ def row_blocks(
             records[:, 8:RECORD_HEAD_BYTES] = versions[piece, None].view(np.uint8)
             records[:, RECORD_HEAD_BYTES:] = all_rows[piece]
             place = shard, first_numbers.get(shard, 0)
-            first_numbers[shard] = place[1] + 1
+            first_numbers[shard] = place[1] + stride
             yield place, _sealed(version, table, shard, len(piece), width, records.tobytes())
 
 
 def dense_blocks(
-    generation: Generation, version: int, content: bytes, first_numbers: dict[int, int]
+    generation: Generation,
+    version: int,
+    content: bytes,
+    first_numbers: dict[int, int],
+    stride: int = 1,
 ) -> Iterator[tuple[Place, bytes]]:
     """Yields the blocks of the dense weights in their order, spread over the shards.
 
@@ -101,17 +107,23 @@ def dense_blocks(
         version: version of the cut.
         content: opaque bytes.
         first_numbers: as for `row_blocks`.
+        stride: as for `row_blocks`.
     """
     for part, first in enumerate(range(0, len(content), _BLOCK_BYTES)):
         shard = part % generation.shards
         piece = content[first : first + _BLOCK_BYTES]
         place = shard, first_numbers.get(shard, 0)
-        first_numbers[shard] = place[1] + 1
+        first_numbers[shard] = place[1] + stride
         yield place, _sealed(version, DENSE, shard, len(piece), 1, piece)
 
 
-def read_block(block: bytes, generation: Generation, version: int, place: Place) -> Block:
-    """Returns what a block holds.
+def check_block(
+    block: bytes, generation: Generation, version: int, place: Place
+) -> tuple[int, int, int]:
+    """Checks that a block is whole, and that of this place.
+
+    Returns:
+        Number of the table or DENSE; number of rows or bytes; bytes of a row, or 1.
 
     Raises:
         DataLossError: the block is damaged, or belongs to another place.
@@ -128,6 +140,17 @@ def read_block(block: bytes, generation: Generation, version: int, place: Place)
     size = width if table == DENSE else RECORD_HEAD_BYTES + width
     if own != version or shard != place[0] or not known or len(block) != _HEAD.size + count * size:
         raise DataLossError(f"{where} is one of another cut or table")
+    return table, count, width
+
+
+def read_block(block: bytes, generation: Generation, version: int, place: Place) -> Block:
+    """Returns what a block holds.
+
+    Raises:
+        DataLossError: the block is damaged, or belongs to another place.
+    """
+    table, count, width = check_block(block, generation, version, place)
+    shard, size = place[0], width if table == DENSE else RECORD_HEAD_BYTES + width
     body = np.frombuffer(block, np.uint8, offset=_HEAD.size).reshape(count, size)
     if table == DENSE:
         return Block(version, table, shard, np.empty(0, np.int64), body, np.empty(0, np.uint64))
@@ -135,6 +158,7 @@ def read_block(block: bytes, generation: Generation, version: int, place: Place)
     versions = body[:, 8:RECORD_HEAD_BYTES].copy().view(np.uint64)[:, 0]
     rows = np.ascontiguousarray(body[:, RECORD_HEAD_BYTES:])
     if ((versions & ~TOMBSTONE) != version).any():
+        where = f"block {place[1]} of shard {shard} of cut {version:016x}"
         raise DataLossError(f"{where} has rows of another cut")
     return Block(version, table, shard, keys, rows, versions)
 

@@ -5,6 +5,7 @@ Row versions only grow, so servers take it like any cut (docs/design/0008-cuts.m
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from hotrow.errors import DataLossError, FailedPreconditionError, NotFoundError
 from hotrow.store.cut_blocks import TOMBSTONE
+from hotrow.store.cut_writing import write_cut
 from hotrow.store.cuts import (
     CutRecord,
     TableChanges,
@@ -19,8 +21,6 @@ from hotrow.store.cuts import (
     dense_of,
     discard_unfinished,
     read_blocks,
-    withdrawn_from,
-    write_cut,
 )
 from hotrow.store.incremental_export import Outcome, finish_cut
 from hotrow.store.leases import Lease
@@ -35,6 +35,7 @@ from hotrow.store.undo import (
     read_undo,
     undos_of,
 )
+from hotrow.store.withdrawn_cuts import withdrawn_from
 
 _Marks = np.ndarray
 
@@ -45,7 +46,7 @@ class Reachable:
 
     Attributes:
         shown: the state.
-        undo: what the cut after it replaced; None: it is the folded state.
+        undo: what the cut after it replaced; None: later cuts are not folded.
         bytes: bytes kept in the store for going back to it from the state after it.
     """
 
@@ -60,15 +61,19 @@ def reachable(store: RowStore, generation: Generation) -> list[Reachable]:
     undos = {undo.version: undo for undo in undos_of(store.records, generation) if undo.complete}
     if not cuts:
         return []
-    found = []
+    found: list[Reachable] = []
     folded = [cut for cut in cuts if cut.folded]
     withdrawn = withdrawn_from(store.records, generation)
     if withdrawn is not None and withdrawn.version > cuts[-1].version:
         return []  # rows of the withdrawn cut may be among the stored ones
     if not cuts[-1].folded:
-        base = _folded_state(generation, folded)
-        if base is None or cuts[len(folded)].previous not in (base.version, 0):
+        base, staged = _folded_state(generation, folded), cuts[len(folded) :]
+        if base is None or staged[0].previous not in (base.version, 0):
             return []
+        for cut, following in reversed(list(itertools.pairwise(staged))):
+            if following.previous != cut.version:
+                return found
+            found.append(Reachable(Shown.of(cut), None, 0))
         found.append(Reachable(base, None, 0))
     at = folded[-1].version if folded else 0
     while (undo := undos.get(at)) is not None:
@@ -90,6 +95,8 @@ def roll_back_to_cut(
 ) -> Outcome:
     """Publishes the state `to` of a generation as a new cut.
 
+    The store keeps each state that it could go back to before, until the next export.
+
     Args:
         store: the store.
         generation: with its current record.
@@ -109,10 +116,10 @@ def roll_back_to_cut(
     _path_to(store, generation, to)  # before anything changes
     store.check_safe_for_rows()
     discard_unfinished(store, generation)
-    kept = max(1, len(undos_of(store.records, generation)))
     # Folding keeps what it replaces, and must drop nothing that the way back needs.
-    staged = sum(not cut.folded for cut in cuts_of(store.records, generation))
-    fold_taken(store, generation, lock, report, undo_cuts=kept + staged)
+    kept = len(undos_of(store.records, generation))
+    kept += sum(not cut.folded for cut in cuts_of(store.records, generation))
+    fold_taken(store, generation, lock, report, undo_cuts=kept)
     cuts = cuts_of(store.records, generation)
     path = _path_to(store, generation, to)
     target = path[-1].shown
@@ -132,7 +139,7 @@ def roll_back_to_cut(
         forced=target.forced,
     )
     committed(cut)
-    return finish_cut(store, generation, lock, cut, wait_seconds, report, undo_cuts=kept)
+    return finish_cut(store, generation, lock, cut, wait_seconds, report, undo_cuts=kept + 1)
 
 
 def _path_to(store: RowStore, generation: Generation, to: int) -> list[Reachable]:
@@ -174,12 +181,10 @@ def _former_rows(
 ) -> Iterator[tuple[int, TableChanges]]:
     """Yields, for each table, the rows of all keys that changed since the last state of a path."""
     pieces: dict[int, list[tuple[Keys, Rows, _Marks]]] = {}
-    for state in path:  # later pieces are of earlier states, and win
-        found = (
-            _stored_rows(store, generation)
-            if state.undo is None
-            else _undone_rows(store, generation, state.undo)
-        )
+    staged = [state.shown for state in path if state.undo is None]
+    parts = [_rows_before(store, generation, staged[-1].version)] if staged else []
+    parts += [_undone_rows(store, generation, state.undo) for state in path if state.undo]
+    for found in parts:  # later pieces are of earlier states, and win
         for table, keys, rows, removed in found:
             pieces.setdefault(table, []).append((keys, rows, removed))
     for table in sorted(pieces):
@@ -205,20 +210,38 @@ def _undone_rows(
         yield block.table, block.keys, block.rows, (block.versions & TOMBSTONE) != 0
 
 
-def _stored_rows(
-    store: RowStore, generation: Generation
+def _rows_before(
+    store: RowStore, generation: Generation, version: int
 ) -> Iterator[tuple[int, Keys, Rows, _Marks]]:
-    """Yields the stored rows of keys in cuts that are not folded."""
-    cuts = cuts_of(store.records, generation)
-    first = next(cut.version for cut in cuts if not cut.folded)
+    """Yields the rows in a state that later cuts have changed, which are not folded.
+
+    Args:
+        store: the store.
+        generation: the generation.
+        version: of the state: a cut that is not folded, or that of the stored rows.
+    """
+    cuts = [cut for cut in cuts_of(store.records, generation) if not cut.folded]
+    first = cuts[0].version
+    changed: dict[int, list[Keys]] = {}
     for cut in cuts:
-        for block in read_blocks(store, generation, cut, cut.places) if not cut.folded else ():
+        if cut.version <= version:
+            continue
+        for block in read_blocks(store, generation, cut, cut.places):
             rows, versions, states = store.read(generation, block.table, block.keys)
             if (versions & ~TOMBSTONE >= np.uint64(first)).any():
                 raise DataLossError(
                     f"{store.url}: a cut is folded in part; run the next export, or make a full one"
                 )
+            changed.setdefault(block.table, []).append(block.keys)
             yield block.table, block.keys, rows, states == 0
+    keys = {table: np.concatenate(some) for table, some in changed.items()}
+    for cut in cuts:
+        if cut.version > version:
+            break
+        for block in read_blocks(store, generation, cut, cut.places):
+            own = np.isin(block.keys, keys.get(block.table, np.empty(0, np.int64)))
+            removed = (block.versions[own] & TOMBSTONE) != 0
+            yield block.table, block.keys[own], block.rows[own], removed
 
 
 def _folded_state(generation: Generation, folded: list[CutRecord]) -> Shown | None:

@@ -5,24 +5,19 @@ Docs/design/0008-cuts.md. N rows, B bytes of a stored row.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.errors import DataLossError
 from hotrow.norms import Norm
-from hotrow.store.cut_blocks import Block, dense_blocks, read_block, row_blocks
-from hotrow.store.generations import Generations, new_identity
-from hotrow.store.leases import Lease
-from hotrow.store.readers import readers
+from hotrow.store.cut_blocks import Block, check_block, read_block
 from hotrow.store.record_format import StoredRecord, damaged, read_object, read_record
-from hotrow.store.row_store import Change, Keys, Place, Records, Rows, RowStore
+from hotrow.store.row_store import BLOCK_BYTES, Change, Keys, Place, Records, Rows, RowStore
 from hotrow.store.spec import Generation, row_version
 
 _CUT = "cut/"
 _STAGING = "staging/"
-_WITHDRAWN = "withdrawn/"
 BLOCKS_AT_ONCE = 64
 
 
@@ -59,11 +54,14 @@ class CutRecord(StoredRecord):
             again.
         places: places of its blocks of rows.
         dense_places: places of its blocks of dense weights, in their order.
+        dense_version: version of the cut whose blocks these are, whether or not that one still
+            exists; 0: they are its own.
         folded: whether all of its rows are merged into the generation's own.
         norms: sizes of tables and dense weights, which the next export is compared with.
         forced: whether servers take it even if a value is not finite.
         bytes: size of its blocks; 0: an older version of Hotrow wrote it.
         committed_ms: when it was committed, by the store's clock; 0: likewise.
+        event_ms: time of the newest event behind it, in Unix milliseconds; 0: not known.
     """
 
     generation: str
@@ -79,11 +77,13 @@ class CutRecord(StoredRecord):
     previous: int = 0
     places: tuple[Place, ...]
     dense_places: tuple[Place, ...] = ()
+    dense_version: int = 0
     folded: bool = False
     norms: tuple[Norm, ...] = ()
     forced: bool = False
     bytes: int = 0
     committed_ms: int = 0
+    event_ms: int = 0
 
     @property
     def version(self) -> int:
@@ -92,179 +92,40 @@ class CutRecord(StoredRecord):
 
     @property
     def all_places(self) -> tuple[Place, ...]:
-        """The places of all of its blocks."""
-        return self.places + self.dense_places
+        """The places of all of its own blocks."""
+        return self.places if self.dense_version else self.places + self.dense_places
+
+    @property
+    def block_bytes(self) -> int:
+        """The size of a block of rows, about."""
+        return self.bytes // len(self.all_places) + 1 if self.bytes else BLOCK_BYTES
+
+    @property
+    def dense_staged(self) -> int:
+        """The version under which its dense weights are staged."""
+        return self.dense_version or self.version
 
 
-class Withdrawn(StoredRecord):
-    """The newest withdrawn cut: it or an earlier one lost blocks; servers may show it still.
-
-    Attributes:
-        version: version of its rows.
-        step: training step that it showed.
-        lineage: id of the last start of training behind it.
-    """
-
-    version: int
-    step: int
-    lineage: str
-
-
-def write_cut(
-    store: RowStore,
-    generation: Generation,
-    lock: Lease,
-    *,
-    changes: Iterable[tuple[int, TableChanges]],
-    dense: bytes,
-    step: int,
-    clocks: Sequence[int],
-    lineage: str = "",
-    previous: int | None = None,
-    after: CutRecord | None = None,
-    above: int = 0,
-    norms: Callable[[], tuple[Norm, ...]] = tuple,
-    forced: bool = False,
-) -> CutRecord:
-    """Stages and commits a cut; servers read nothing of it before it is whole.
+def cuts_of(
+    records: Records, generation: Generation, parsed: dict[str, CutRecord] | None = None
+) -> list[CutRecord]:
+    """Returns the committed cuts of a generation, the oldest first.
 
     Args:
-        store: the store.
-        generation: a complete generation.
-        lock: the exporter's lease of the model.
-        changes: (number of the table, changes); a table may occur several times.
-        dense: the dense weights as opaque bytes.
-        step: the training step.
-        clocks: clocks of the tables.
-        lineage: id of the last start of that training.
-        previous: version of the state from which the changes go on; None: the last cut.
-        after: in place of `previous`, the cut from which the changes go on. A store that went back
-            has lost it at the commit.
-        above: a version that it must exceed, besides those that the store and its readers know.
-        norms: called once all changes are staged; an exception that it raises ends the export
-            before the commit.
-        forced: whether servers take it even if a value is not finite.
-
-    Raises:
-        FailedPreconditionError: another exporter took over.
-        UnavailableError, ResourceExhaustedError: the store does not answer, or is full.
+        records: records of the store.
+        generation: the generation.
+        parsed: cuts by their texts, from earlier calls: these texts are not parsed again. It gets
+            those of this call.
     """
-    generations = Generations(store.records)
-    discard_unfinished(store, generation)
-    known = max(above, newest_anywhere(store, generation))
-    model = generations.next_epoch(generation.model, known)
-    version = row_version(model.epoch, model.seq + 1)
-    staging = _name(_STAGING, generation, version)
-    numbers: dict[int, int] = {}
-    places: list[Place] = []
-    dense_places: list[Place] = []
-    rows = removed = size = 0
-    blocks: dict[Place, bytes] = {}
-    noted: str | None = None
-
-    def stage(number: int) -> None:
-        nonlocal noted, size
-        if len(blocks) < number:
-            return
-        if lock.lost.is_set():
-            raise FailedPreconditionError("another export of the model took over")
-        # Written before the blocks, so that a later exporter finds the places of unfinished ones.
-        note = json.dumps(numbers)
-        if not store.records.swap(staging, noted, note):
-            raise FailedPreconditionError("another export of the model took over")
-        noted = note
-        store.stage(generation, version, blocks)
-        if store.records.get(staging) != note:
-            # This exporter paused before it staged them; another one has deleted its record since.
-            store.unstage(generation, version, list(blocks))
-            raise FailedPreconditionError("another export of the model took over")
-        size += sum(map(len, blocks.values()))
-        blocks.clear()
-
-    for table, change in changes:
-        rows, removed = rows + len(change.keys), removed + len(change.removed)
-        for place, block in row_blocks(
-            generation, version, table, change.keys, change.rows, change.removed, numbers
-        ):
-            places.append(place)
-            blocks[place] = block
-            stage(BLOCKS_AT_ONCE)
-    for place, block in dense_blocks(generation, version, dense, numbers):
-        dense_places.append(place)
-        blocks[place] = block
-        stage(BLOCKS_AT_ONCE)
-    stage(1)
-    shown_norms = norms()
-    if after is not None:
-        previous = after.version
-    elif previous is None:
-        before = cuts_of(store.records, generation)
-        previous = before[-1].version if before else 0
-    cut = CutRecord(
-        generation=generation.generation,
-        epoch=model.epoch,
-        seq=model.seq + 1,
-        identity=new_identity(),
-        step=step,
-        clocks=tuple(clocks),
-        lineage=lineage,
-        dense_sha256=hashlib.sha256(dense).hexdigest(),
-        rows=rows,
-        removed=removed,
-        previous=previous,
-        places=tuple(places),
-        dense_places=tuple(dense_places),
-        norms=shown_norms,
-        forced=forced,
-        bytes=size,
-        committed_ms=store.records.now_ms(),
-    )
-    # Read back, because a failover may have lost a block after its acknowledgement.
-    for _ in read_blocks(store, generation, cut):
-        pass
-    store.await_replicas(generation)
-    records: list[Change] = [(_name(_CUT, generation, version), None, cut.model_dump_json())]
-    if noted is not None:
-        records.append((staging, noted, None))
-    if after is not None:
-        records.append(_still_there(store, generation, after))
-    if not generations.commit(generation.model, model, records):
-        raise FailedPreconditionError(
-            f"model {generation.model}: another export has begun since; this cut is not committed"
-        )
-    store.await_replicas(generation)
-    return cut
-
-
-def _still_there(store: RowStore, generation: Generation, cut: CutRecord) -> Change:
-    """Returns a change that leaves a cut's record as it is, and fails without it."""
-    name = _name(_CUT, generation, cut.version)
-    text = store.records.get(name)
-    if text is None or read_record(CutRecord, text, name) != cut:
-        raise FailedPreconditionError(
-            f"{store.url}: the store went back in time during the export and has lost or changed "
-            f"cut {cut.version:016x}; export again"
-        )
-    return name, text, text
-
-
-def newest_anywhere(store: RowStore, generation: Generation) -> int:
-    """Returns the greatest version of a cut that shards, or servers with their leases, know.
-
-    The records of a store that went back in time may know an earlier one only.
-    """
-    served = [r.cut for r in readers(store.records, generation.generation) if r.identity]
-    return max(int(store.watermarks(generation).max()), *served, 0)
-
-
-def cuts_of(records: Records, generation: Generation) -> list[CutRecord]:
-    """Returns the committed cuts of a generation, the oldest first."""
-    found = []
-    for name in records.names(f"{_CUT}{generation.generation}/"):
-        text = records.get(name)
-        if text is not None:  # it was deleted meanwhile
-            found.append(read_record(CutRecord, text, name))
-    return sorted(found, key=lambda cut: cut.version)
+    texts = records.texts(f"{_CUT}{generation.generation}/")
+    before = parsed or {}
+    found = {
+        text: before.get(text) or read_record(CutRecord, text, name) for name, text in texts.items()
+    }
+    if parsed is not None:
+        parsed.clear()
+        parsed.update(found)
+    return sorted(found.values(), key=lambda cut: cut.version)
 
 
 def read_blocks(
@@ -273,19 +134,32 @@ def read_blocks(
     cut: CutRecord,
     places: Sequence[Place] | None = None,
 ) -> Iterator[Block]:
-    """Yields the blocks of a cut in the order of their places.
+    """Yields the blocks of a cut: those of rows, then those of dense weights, in their order.
 
     Args:
         store: the store.
         generation: the generation that the cut changes.
         cut: a cut whose blocks are not deleted.
-        places: some of the cut's places; None: all.
+        places: some of the cut's places of rows; None: all, and those of dense weights.
 
     Raises:
         DataLossError: a block is missing or damaged.
     """
-    for _, block in _checked_blocks(store, generation, cut, places):
+    for _, block in checked_row_blocks(store, generation, cut, places):
         yield block
+    if places is None:
+        yield from _dense_blocks(store, generation, cut)
+
+
+def check_blocks(store: RowStore, generation: Generation, cut: CutRecord) -> None:
+    """Reads all blocks of a cut and checks that they are whole.
+
+    Raises:
+        DataLossError: a block is missing or damaged.
+    """
+    for version, places in ((cut.version, cut.places), (cut.dense_staged, cut.dense_places)):
+        for place, block in _staged_blocks(store, generation, version, places, cut.block_bytes):
+            check_block(block, generation, version, place)
 
 
 def row_block_bytes(store: RowStore, generation: Generation, cut: CutRecord) -> Iterator[bytes]:
@@ -294,23 +168,64 @@ def row_block_bytes(store: RowStore, generation: Generation, cut: CutRecord) -> 
     Raises:
         DataLossError: a block is missing or damaged.
     """
-    for content, _ in _checked_blocks(store, generation, cut, cut.places):
+    for content, _ in checked_row_blocks(store, generation, cut):
         yield content
 
 
-def _checked_blocks(
-    store: RowStore, generation: Generation, cut: CutRecord, places: Sequence[Place] | None
+def checked_row_blocks(
+    store: RowStore,
+    generation: Generation,
+    cut: CutRecord,
+    places: Sequence[Place] | None = None,
 ) -> Iterator[tuple[bytes, Block]]:
-    wanted = list(cut.all_places if places is None else places)
-    for first in range(0, len(wanted), BLOCKS_AT_ONCE):
-        some = wanted[first : first + BLOCKS_AT_ONCE]
-        for place, block in zip(some, store.staged(generation, cut.version, some), strict=True):
+    """Yields the blocks of rows of a cut as stored, and what they hold.
+
+    Args:
+        store: the store.
+        generation: the generation that the cut changes.
+        cut: a cut whose blocks are not deleted.
+        places: some of the cut's places of rows; None: all.
+
+    Raises:
+        DataLossError: a block is missing or damaged.
+    """
+    some = cut.places if places is None else places
+    return _checked_blocks(store, generation, cut.version, some, cut.block_bytes)
+
+
+def _dense_blocks(store: RowStore, generation: Generation, cut: CutRecord) -> Iterator[Block]:
+    for _, block in _checked_blocks(store, generation, cut.dense_staged, cut.dense_places):
+        yield block
+
+
+def _checked_blocks(
+    store: RowStore,
+    generation: Generation,
+    version: int,
+    places: Sequence[Place],
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[tuple[bytes, Block]]:
+    for place, block in _staged_blocks(store, generation, version, places, block_bytes):
+        yield block, read_block(block, generation, version, place)
+
+
+def _staged_blocks(
+    store: RowStore,
+    generation: Generation,
+    version: int,
+    places: Sequence[Place],
+    block_bytes: int,
+) -> Iterator[tuple[Place, bytes]]:
+    for first in range(0, len(places), BLOCKS_AT_ONCE):
+        some = places[first : first + BLOCKS_AT_ONCE]
+        found = store.staged(generation, version, some, block_bytes)
+        for place, block in zip(some, found, strict=True):
             if block is None:
                 raise DataLossError(
-                    f"{store.url}: block {place[1]} of shard {place[0]} of cut {cut.version:016x} "
+                    f"{store.url}: block {place[1]} of shard {place[0]} of cut {version:016x} "
                     "is missing"
                 )
-            yield block, read_block(block, generation, cut.version, place)
+            yield place, block
 
 
 def dense_of(store: RowStore, generation: Generation, cut: CutRecord) -> bytes:
@@ -319,79 +234,79 @@ def dense_of(store: RowStore, generation: Generation, cut: CutRecord) -> bytes:
     Raises:
         DataLossError: a block is missing or damaged.
     """
-    blocks = read_blocks(store, generation, cut, cut.dense_places)
-    return b"".join(block.rows.tobytes() for block in blocks)
+    return b"".join(block.rows.tobytes() for block in _dense_blocks(store, generation, cut))
 
 
-def mark_folded(
-    records: Records, generation: Generation, cut: CutRecord, is_folded: bool = True
-) -> CutRecord:
-    """Records whether a cut's rows are merged into its generation; returns the cut's record.
+def forget_cuts(store: RowStore, generation: Generation, cuts: Sequence[CutRecord]) -> None:
+    """Deletes the records of cuts and their blocks; no server may need them any more.
 
-    Raises:
-        FailedPreconditionError: another export changed or deleted it.
+    Dense weights stay as long as another cut has them. If the process is killed meanwhile, blocks
+    remain as after an unfinished export, but never a cut without blocks.
     """
-    name = _name(_CUT, generation, cut.version)
-    folded = cut.model_copy(update={"folded": is_folded})
-    text = records.get(name)
-    if text is None or not records.swap(name, text, folded.model_dump_json()):
-        raise FailedPreconditionError(f"{name} was changed by another export; try again")
-    return folded
-
-
-def forget_cut(store: RowStore, generation: Generation, cut: CutRecord) -> None:
-    """Deletes the record of a cut and its blocks; no server may need them any more.
-
-    If the process is killed meanwhile, blocks remain as after an unfinished export, but never a cut
-    without blocks.
-    """
-    numbers: dict[int, int] = {}
-    for shard, number in cut.all_places:
-        numbers[shard] = max(numbers.get(shard, 0), number + 1)
-    name = _name(_CUT, generation, cut.version)
-    staging = _name(_STAGING, generation, cut.version)
-    text = store.records.get(name)
-    if store.records.swap_all([(name, text, None), (staging, None, json.dumps(numbers))]):
-        _discard(store, generation, staging)
-
-
-def note_withdrawn(records: Records, generation: Generation, cut: CutRecord) -> None:
-    """Records that a cut is withdrawn, permanently: later cuts continue from it, too."""
-    name = _WITHDRAWN + generation.generation
-    note = Withdrawn(version=cut.version, step=cut.step, lineage=cut.lineage)
-    records.swap(name, records.get(name), note.model_dump_json())
-
-
-def withdrawn_from(records: Records, generation: Generation) -> Withdrawn | None:
-    """Returns the newest cut withdrawn from a generation, or None."""
-    name = _WITHDRAWN + generation.generation
-    text = records.get(name)
-    return None if text is None else read_record(Withdrawn, text, name)
-
-
-def forget_withdrawn(records: Records, generation: Generation) -> None:
-    """Removes that record, for a generation that is being deleted."""
-    name = _WITHDRAWN + generation.generation
-    records.swap(name, records.get(name), None)
+    if not cuts:
+        return
+    gone = {cut.version for cut in cuts}
+    others = [cut for cut in cuts_of(store.records, generation) if cut.version not in gone]
+    kept = {other.dense_staged for other in others}
+    numbers: dict[int, dict[int, int]] = {version: {} for version in gone}
+    for cut in cuts:
+        for version, places in ((cut.version, cut.places), (cut.dense_staged, cut.dense_places)):
+            if version not in gone and version in kept:
+                continue
+            counts = numbers.setdefault(version, {})
+            for shard, number in places:
+                counts[shard] = max(counts.get(shard, 0), number + 1)
+    names = [cut_name(generation, cut.version) for cut in cuts]
+    notes = {staging_name(generation, v): json.dumps(counts) for v, counts in numbers.items()}
+    changes: list[Change] = [(name, store.records.get(name), None) for name in names]
+    changes += [(staging, None, note) for staging, note in notes.items()]
+    if store.records.swap_all(changes):
+        for staging in notes:
+            _discard(store, generation, staging, others)
 
 
 def discard_unfinished(store: RowStore, generation: Generation) -> None:
     """Deletes what killed exports have staged. The caller holds the exporter's lease."""
     for name in store.records.names(f"{_STAGING}{generation.generation}/"):
-        _discard(store, generation, name)
+        _discard(store, generation, name, cuts_of(store.records, generation))
 
 
-def _discard(store: RowStore, generation: Generation, staging: str) -> None:
-    """Deletes the record of an uncommitted cut, and the blocks that it names."""
+def _discard(
+    store: RowStore, generation: Generation, staging: str, cuts: Sequence[CutRecord]
+) -> None:
+    """Deletes the record of an uncommitted cut, and the blocks that it names.
+
+    Args:
+        store: the store.
+        generation: the generation.
+        staging: name of the record.
+        cuts: the committed cuts; dense weights that one of them has stay.
+    """
     text = store.records.get(staging)
     numbers = read_object(text or "{}", staging)
     try:
         places = [(int(shard), n) for shard, count in numbers.items() for n in range(count)]
     except (ValueError, TypeError) as err:
         raise damaged(staging, str(err)) from err
-    store.unstage(generation, int(staging.rpartition("/")[2], 16), places)
+    version = int(staging.rpartition("/")[2], 16)
+    needed = {place for cut in cuts if cut.dense_staged == version for place in cut.dense_places}
+    gone = [place for place in places if place not in needed]
+    store.unstage(generation, version, gone, others_stay=bool(needed))
     store.records.swap(staging, text, None)
 
 
-def _name(kind: str, generation: Generation, version: int) -> str:
-    return f"{kind}{generation.generation}/{version:016x}"
+def cut_name(generation: Generation, version: int) -> str:
+    """Returns the name of a cut's record."""
+    return f"{_CUT}{generation.generation}/{version:016x}"
+
+
+def staging_name(generation: Generation, version: int, part: int = 0) -> str:
+    """Returns the name of the record of what a process stages of a cut.
+
+    Args:
+        generation: the generation.
+        version: version of the cut.
+        part: number of the process among those that stage it.
+    """
+    of_part = f"{part}/" if part else ""
+    return f"{_STAGING}{generation.generation}/{of_part}{version:016x}"

@@ -10,13 +10,14 @@ from hotrow.errors import (
     NotFoundError,
     UnavailableError,
 )
-from hotrow.store.cuts import cuts_of, discard_unfinished, forget_cut, forget_withdrawn
+from hotrow.store.cuts import cuts_of, discard_unfinished, forget_cuts
 from hotrow.store.full_export import forget_progress
 from hotrow.store.generations import Generations
 from hotrow.store.readers import UNSEEN_SECONDS, forget_users, users
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, State
 from hotrow.store.undo import keep_newest_undos
+from hotrow.store.withdrawn_cuts import forget_withdrawn
 
 
 def delete_generation(
@@ -54,8 +55,7 @@ def delete_generation(
             raise
         deleting = generations.note_unused(deleting)
     discard_unfinished(store, deleting)
-    for cut in cuts_of(store.records, deleting):
-        forget_cut(store, deleting, cut)
+    forget_cuts(store, deleting, cuts_of(store.records, deleting))
     forget_withdrawn(store.records, deleting)
     keep_newest_undos(store, deleting, 0)
     store.delete_rows(deleting, report)

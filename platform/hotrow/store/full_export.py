@@ -15,7 +15,7 @@ import numpy as np
 
 from hotrow import _native
 from hotrow.errors import DataLossError
-from hotrow.store.cuts import cuts_of, withdrawn_from
+from hotrow.store.cuts import cuts_of
 from hotrow.store.generations import Generations, ModelRecord
 from hotrow.store.leases import Lease
 from hotrow.store.record_format import RECORD_FORMAT, damaged, read_object
@@ -29,10 +29,13 @@ from hotrow.store.spec import (
     StoredTable,
 )
 from hotrow.store.whole_pages import whole_pages
+from hotrow.store.withdrawn_cuts import withdrawn_from
 
 _PROGRESS = "progress/"
 # A shard that differs is written again; a difference after this many writes is no accident.
 _MOST_REPAIRS = 5
+# A table that is to grow is laid out for at least so many rows.
+_ROWS_OF_GROWING = 65_536
 
 
 class TableSource(Protocol):
@@ -79,6 +82,7 @@ def write_generation(
     lock: Lease,
     *,
     shards: int = DEFAULT_SHARDS,
+    growth: float = 1.0,
     writer: ModelRecord | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Generation:
@@ -96,6 +100,7 @@ def write_generation(
         sources: the tables.
         lock: the exporter's lease of the model (`leases.lock_exports`).
         shards: virtual shards, V.
+        growth: for how many times its rows each table is laid out; above 1 for at least 65,536.
         writer: the epoch that the exporter took (`Generations.next_epoch`); None: takes one.
         report: called with lines of progress.
 
@@ -106,7 +111,7 @@ def write_generation(
         DataLossError: the store keeps returning other rows than were written.
     """
     store.check_safe_for_rows()
-    generation, written = _resume_or_begin(store, exported, sources, shards, writer)
+    generation, written = _resume_or_begin(store, exported, sources, shards, growth, writer)
     store.begin(generation)
     if written:
         report(f"resuming generation {generation.generation}")
@@ -174,6 +179,7 @@ def _resume_or_begin(
     exported: Exported,
     sources: Sequence[TableSource],
     shards: int,
+    growth: float,
     writer: ModelRecord | None,
 ) -> tuple[Generation, int]:
     generations = Generations(store.records)
@@ -187,14 +193,12 @@ def _resume_or_begin(
             name = _PROGRESS + generation.generation
             text = store.records.get(name)
             return generation, 0 if text is None else _pieces_written(text, name)
-    tables = [
-        s.table.model_copy(
-            update={
-                "pages": store.pages_of(RECORD_HEAD_BYTES + s.table.row_bytes, s.table.rows, shards)
-            }
-        )
-        for s in sources
-    ]
+    tables = []
+    for table in (source.table for source in sources):
+        rows = _rows_to_plan(table.rows, growth)
+        pages = store.pages_of(RECORD_HEAD_BYTES + table.row_bytes, rows, shards)
+        planned = 0 if growth == 1.0 else rows
+        tables.append(table.model_copy(update={"pages": pages, "planned_rows": planned}))
     begun = generations.begin(
         model=exported.model,
         version=exported.version,
@@ -206,6 +210,11 @@ def _resume_or_begin(
         writer=writer,
     )
     return begun, 0
+
+
+def _rows_to_plan(rows: int, growth: float) -> int:
+    """Returns how many rows a table is laid out for; pages that no row needs cost nothing."""
+    return rows if growth == 1.0 else max(int(rows * growth), _ROWS_OF_GROWING)
 
 
 def _pieces_written(text: str, name: str) -> int:

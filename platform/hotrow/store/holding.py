@@ -7,6 +7,7 @@ each server keeps their rows in its memory (docs/design/0008-cuts.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -116,8 +117,12 @@ class Readers:
 
         It reads the leases again each time: folding takes long, and servers start meanwhile.
         """
+        return self.oldest_needed() < version
+
+    def oldest_needed(self) -> float:
+        """Returns the oldest version that a reader answers by which is not overruled."""
         there = readers(self._records, self._generation.generation)
-        return any(reader.cut < version and not is_overruled(reader) for reader in there)
+        return min((reader.cut for reader in there if not is_overruled(reader)), default=math.inf)
 
     def let_fold(self, version: int) -> bool:
         """Returns whether a cut may be folded; overrules readers that hold it up for too long.

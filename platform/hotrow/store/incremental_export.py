@@ -22,16 +22,14 @@ from hotrow.errors import (
 from hotrow.hold_bounds import HoldBounds
 from hotrow.lineage import Lineage
 from hotrow.norms import GateError, Norm
+from hotrow.store.cut_writing import write_cut
 from hotrow.store.cuts import (
     CutRecord,
     TableChanges,
+    check_blocks,
     cuts_of,
     discard_unfinished,
-    forget_cut,
-    note_withdrawn,
-    read_blocks,
-    withdrawn_from,
-    write_cut,
+    forget_cuts,
 )
 from hotrow.store.holding import Hold, holds
 from hotrow.store.leases import Lease
@@ -41,6 +39,7 @@ from hotrow.store.readers import Reader, readers
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation, Origin, State
 from hotrow.store.taken_cuts import fold_taken
+from hotrow.store.withdrawn_cuts import note_withdrawn, withdrawn_from
 
 _LOOK_SECONDS = 0.1
 _FULL = "make a full export"
@@ -54,7 +53,7 @@ class Changes:
         step: training step.
         lineage: lineage of the training.
         clocks: clocks of the tables, in the order of the generation.
-        dense: the dense weights as opaque bytes.
+        dense: the dense weights as opaque bytes, or a cut that has the same ones.
         dense_as_exported: whether they are those of the full export.
         of_tables: called with clocks of the tables; returns (number of a table, its changes since).
         norms: called after all of these; returns norms, or raises GateError.
@@ -64,7 +63,7 @@ class Changes:
     step: int
     lineage: Lineage
     clocks: tuple[int, ...]
-    dense: bytes
+    dense: bytes | CutRecord
     dense_as_exported: bool
     of_tables: Callable[[Sequence[int]], Iterable[tuple[int, TableChanges]]]
     norms: Callable[[], tuple[Norm, ...]] = tuple
@@ -142,7 +141,7 @@ def export_changes(
     # Finishes what an earlier export left, as far as that needs no waiting.
     discard_unfinished(store, generation)
     base = withdraw_rowless(store, generation, lock, published, changes.lineage, report)
-    _forget_broken(store, generation, lock, report)
+    forget_broken(store, generation, lock, report)
     overruled = fold_taken(store, generation, lock, report, undo_cuts=undo_cuts, bounds=bounds)
     cuts = cuts_of(store.records, generation)
     since = _check_goes_on(store, generation, cuts, changes, lost)
@@ -209,7 +208,7 @@ def finish_cut(
     is_new: bool = True,
 ) -> Outcome:
     """Waits until servers take a committed cut, then folds it; see `export_changes`."""
-    behind = _wait_until_taken(store, generation, cut, lock, wait_seconds, report)
+    behind = wait_until_taken(store, generation, cut, wait_seconds, report, lock)
     overruled = fold_taken(store, generation, lock, report, undo_cuts=undo_cuts, bounds=bounds)
     holding = holds(store.records, generation, cuts_of(store.records, generation))
     still = {hold.reader.holder for hold in holding}
@@ -278,7 +277,7 @@ def _check_goes_on(
     return last.clocks
 
 
-def _forget_broken(
+def forget_broken(
     store: RowStore, generation: Generation, lock: Lease, report: Callable[[str], None]
 ) -> None:
     """Deletes cuts with lost or damaged blocks, and later ones.
@@ -291,15 +290,12 @@ def _forget_broken(
         try:
             # Also for a folded cut: a server that has not taken it yet lays its blocks over the
             # rows.
-            for _ in read_blocks(store, generation, cut):
-                pass
+            check_blocks(store, generation, cut)
         except DataLossError as err:
             report(f"step {cut.step} is exported again: {err}")
             lock.check()
             note_withdrawn(store.records, generation, cuts[-1])
-            for broken in reversed(cuts[i:]):
-                lock.check()
-                forget_cut(store, generation, broken)
+            forget_cuts(store, generation, cuts[i:])
             return
 
 
@@ -311,22 +307,39 @@ def _is_new(generation: Generation, cuts: Sequence[CutRecord], changes: Changes)
         known = (generation.step, origin.clocks)
         return known != (changes.step, changes.clocks) or not changes.dense_as_exported
     last = cuts[-1]
-    dense = hashlib.sha256(changes.dense).hexdigest()
+    if isinstance(changes.dense, CutRecord):
+        dense = changes.dense.dense_sha256
+    else:
+        dense = hashlib.sha256(changes.dense).hexdigest()
     return (last.step, last.clocks, last.dense_sha256) != (changes.step, changes.clocks, dense)
 
 
-def _wait_until_taken(
+def wait_until_taken(
     store: RowStore,
     generation: Generation,
     cut: CutRecord,
-    lock: Lease,
     seconds: float,
     report: Callable[[str], None],
+    lock: Lease | None = None,
 ) -> list[Reader]:
-    """Returns the readers behind a cut, after `seconds` or once all that take cuts have it."""
+    """Returns the readers behind a cut, after `seconds` or once all that take cuts have it.
+
+    Args:
+        store: the store.
+        generation: that the cut changes.
+        cut: a committed cut.
+        seconds: how long to wait.
+        report: called with lines of progress.
+        lock: of this exporter, which must not be lost meanwhile; None: another one committed it.
+
+    Raises:
+        FailedPreconditionError: the lock was lost.
+        UnavailableError: the store does not answer.
+    """
     end = time.monotonic() + seconds
     while True:
-        lock.check()
+        if lock is not None:
+            lock.check()
         there = readers(store.records, generation.generation)
         behind = [reader for reader in there if not _has_taken(reader, cut)]
         late = sum(reader.follows_cuts for reader in behind)

@@ -14,6 +14,7 @@ import json
 import os
 import threading
 import uuid
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -70,6 +71,18 @@ class Lease:
                 "long; try again"
             )
 
+    def confirm(self) -> None:
+        """Renews it now; raises an error when it is not held any more.
+
+        Raises:
+            FailedPreconditionError: the lease was lost.
+            UnavailableError: the store does not answer.
+        """
+        with self._lock:
+            if not self._renew():
+                self.lost.set()
+        self.check()
+
     def release(self) -> None:
         """Releases it; idempotent. If the store does not answer soon, the lease expires instead."""
         if self._released.is_set():
@@ -99,7 +112,7 @@ class Lease:
                 seconds = (until - now) / 1000
                 raise FailedPreconditionError(
                     f"{self._name} is held by {holder}, for {seconds:.0f} s unless it is "
-                    "renewed; wait until it has ended"
+                    f"renewed; {self._advice(read_object(text, self._name))}"
                 )
         if not self._records.swap(self._name, text, self._text(now)):
             raise FailedPreconditionError(f"{self._name} was just taken by another process")
@@ -128,6 +141,10 @@ class Lease:
     def _is_abandoned(self, held: dict[str, Any]) -> bool:
         """Returns whether the holder of an unexpired record surely does not hold it any more."""
         return False
+
+    def _advice(self, held: dict[str, Any]) -> str:
+        """Returns what can be done about another holder of an unexpired record."""
+        return "wait until it has ended"
 
     def _renew_until_released(self) -> None:
         pause = self._millis / 1000 / _RENEWALS
@@ -167,12 +184,23 @@ class ExportLock(Lease):
 
     _held: ClassVar[set[str]] = set()  # holders in this process
 
-    def __init__(self, records: Records, name: str, seconds: float) -> None:
+    def __init__(
+        self, records: Records, name: str, seconds: float, trainer: str = "", admin: str = ""
+    ) -> None:
         """Takes the lock.
+
+        Args:
+            records: of the store.
+            name: of the record.
+            seconds: how long it lasts unless it is renewed.
+            trainer: the run that holds it for as long as it publishes by itself; "": an export.
+            admin: `host:port` of the trainer's admin service; "": it has none.
 
         Raises:
             FailedPreconditionError: another export has it.
         """
+        given = {"trainer": trainer, "admin": admin}
+        self._trainer = {name: value for name, value in given.items() if value}
         self._process = identity_of(os.getpid())
         holder = f"export-{uuid.uuid4().hex[:8]}"
         self._held.add(holder)  # before the record exists
@@ -188,7 +216,22 @@ class ExportLock(Lease):
         super().release()
 
     def _facts(self) -> dict[str, Any]:
-        return {"process": self._process}
+        return {"process": self._process, **self._trainer}
+
+    def _advice(self, held: dict[str, Any]) -> str:
+        trainer, admin = held.get("trainer", ""), held.get("admin", "")
+        if not trainer and not admin:
+            return super()._advice(held)
+        whose = f"the trainer of {trainer}" if trainer else "a trainer"
+        if not admin:
+            return (
+                f"it is {whose}, which publishes by itself and has no admin service "
+                "(online.admin): stop it first"
+            )
+        return (
+            f"it is {whose}, which publishes by itself and answers at {admin}: ask it (`platform "
+            "status`, `platform rollback`), or stop it first"
+        )
 
     def _is_abandoned(self, held: dict[str, Any]) -> bool:
         process = str(held.get("process", ""))
@@ -212,10 +255,54 @@ def read_held(text: str, name: str) -> tuple[str, int]:
     return holder, until
 
 
-def lock_exports(records: Records, model: str, seconds: float = 15.0) -> Lease:
+def lock_exports(
+    records: Records, model: str, seconds: float = 15.0, *, trainer: str = "", admin: str = ""
+) -> Lease:
     """Takes the lease that makes this process the only writer of a model.
+
+    Args:
+        records: of the store.
+        model: its name.
+        seconds: how long the lease lasts unless it is renewed.
+        trainer: the run that holds it for as long as it publishes by itself; "": an export.
+        admin: `host:port` of the trainer's admin service, for operators; "": it has none.
 
     Raises:
         FailedPreconditionError: another export of the model is running.
     """
-    return ExportLock(records, _EXPORTER + model, seconds)
+    return ExportLock(records, _EXPORTER + model, seconds, trainer, admin)
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """The process that holds the export lock of a model.
+
+    Attributes:
+        holder: its name in the lock.
+        trainer: the run of a trainer that publishes by itself; "": it is an export.
+        admin: `host:port` of the trainer's admin service; "": it has none.
+        process: its identity (`process_identity`); "": not known.
+    """
+
+    holder: str
+    trainer: str
+    admin: str
+    process: str
+
+
+def exporter_of(records: Records, model: str) -> Exporter | None:
+    """Returns who holds the export lock of a model; None: the lock is free or has expired.
+
+    Raises:
+        DataLossError, NewerRecordError: the lock's record cannot be read.
+    """
+    name = _EXPORTER + model
+    text = records.get(name)
+    if text is None:
+        return None
+    holder, until = read_held(text, name)
+    if until <= records.now_ms():
+        return None
+    held = read_object(text, name)
+    trainer, admin, process = (str(held.get(key, "")) for key in ("trainer", "admin", "process"))
+    return Exporter(holder, trainer, admin, process)

@@ -14,6 +14,8 @@ from hotrow import _native
 from hotrow.errors import NotFoundError
 from hotrow.store.record_format import damaged, read_json
 from hotrow.store.row_store import (
+    BLOCK_BYTES,
+    Announcements,
     Change,
     Keys,
     Place,
@@ -49,6 +51,11 @@ class LmdbRecords:
     def names(self, prefix: str) -> list[str]:
         """Returns the names that begin with `prefix`, sorted."""
         return self._native.names(prefix)
+
+    def texts(self, prefix: str) -> dict[str, str]:
+        """Returns the texts of the records whose names begin with `prefix`, by name, sorted."""
+        found = ((name, self.get(name)) for name in self.names(prefix))
+        return {name: text for name, text in found if text is not None}
 
     def next_number(self) -> int:
         """Returns a number that was never returned before, from 1."""
@@ -169,22 +176,44 @@ class LmdbStore:
         staged.close()
 
     def staged(
-        self, generation: Generation, version: int, places: Sequence[Place]
+        self,
+        generation: Generation,
+        version: int,
+        places: Sequence[Place],
+        block_bytes: int = BLOCK_BYTES,
     ) -> list[bytes | None]:
         """Returns blocks of a cut; see `RowStore`."""
+        del block_bytes
         staged = self._blocks(generation, version)
-        found = [staged.get(_number_of(place)) for place in places]
+        found = [staged.get(_number_of(place)) or None for place in places]
         staged.close()
         return found
 
-    def unstage(self, generation: Generation, version: int, places: Sequence[Place]) -> None:
-        """Deletes all blocks of a cut; see `RowStore`."""
-        del places
+    def unstage(
+        self,
+        generation: Generation,
+        version: int,
+        places: Sequence[Place],
+        *,
+        others_stay: bool = False,
+    ) -> None:
+        """Deletes blocks of a cut; see `RowStore`."""
+        if others_stay:
+            # Empty ones take no pages, and go with the last ones.
+            self.stage(generation, version, dict.fromkeys(places, b""))
+            return
         _native.drop_lmdb_table(self._directory, generation.generation, _cut_name(version))
 
     def await_replicas(self, generation: Generation) -> None:
         """Does nothing: LMDB has no copies."""
         del generation
+
+    def announce(self, model: str) -> None:
+        """Does nothing: a look at a file costs less than a message."""
+
+    def announcements(self, model: str, wake: Callable[[], None]) -> Announcements | None:
+        """Returns None: there are no announcements."""
+        return None
 
     def watermarks(self, generation: Generation) -> Versions:
         """Returns uint64 [V]; see `RowStore`."""

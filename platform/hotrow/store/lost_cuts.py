@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.lineage import Lineage
-from hotrow.store.cuts import cuts_of, forget_cut, note_withdrawn, withdrawn_from
+from hotrow.store.cuts import cuts_of, forget_cuts
 from hotrow.store.leases import Lease
 from hotrow.store.published import PublishedLog, PublishedState
 from hotrow.store.readers import readers
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation
+from hotrow.store.withdrawn_cuts import note_withdrawn, withdrawn_from
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,8 @@ def withdraw_rowless(
         f"exports: everything since step {base.step} is exported again"
     )
     note_withdrawn(store.records, generation, cuts[-1])
-    for cut in reversed(cuts):
-        lock.check()
-        forget_cut(store, generation, cut)
+    lock.check()
+    forget_cuts(store, generation, cuts)
     return base
 
 

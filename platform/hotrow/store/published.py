@@ -43,6 +43,8 @@ class PublishedState(pydantic.BaseModel):
 class PublishedLog:
     """The cuts of one generation, in a file.
 
+    It is read once: the writer holds the model's export lock.
+
     Args:
         path: of the file; created with the first cut. None: nothing is remembered.
         generation: name of the generation.
@@ -51,6 +53,7 @@ class PublishedLog:
     def __init__(self, path: Path | None, generation: str) -> None:
         self._path = path
         self._generation = generation
+        self._known: list[PublishedState] | None = None
 
     @classmethod
     def beside(cls, directory: Path, generation: str) -> PublishedLog:
@@ -63,6 +66,11 @@ class PublishedLog:
         Raises:
             NewerRecordError: a newer version of Hotrow wrote the file.
         """
+        if self._known is None:
+            self._known = self._read()
+        return list(self._known)
+
+    def _read(self) -> list[PublishedState]:
         if self._path is None:
             return []
         try:
@@ -84,15 +92,13 @@ class PublishedLog:
         if self._path is None:
             return
         state = PublishedState.model_validate(cut.model_dump() | {"version": cut.version})
-        before = [old.model_copy(update={"norms": ()}) for old in self.states()]
-        cuts = [*before, state][-_MOST_STATES:]
-        text = json.dumps(
-            {
-                "format": RECORD_FORMAT,
-                "generation": self._generation,
-                "cuts": [state.model_dump() for state in cuts],
-            }
-        )
+        before = self.states()
+        if before:
+            before[-1] = before[-1].model_copy(update={"norms": ()})
+        states = [*before, state][-_MOST_STATES:]
+        head = json.dumps({"format": RECORD_FORMAT, "generation": self._generation})[:-1]
+        text = f'{head}, "cuts": [{", ".join(known.model_dump_json() for known in states)}]}}'
         unfinished = self._path.with_name(f".{self._path.name}")
         unfinished.write_text(text + "\n", encoding="utf-8")
         unfinished.replace(self._path)
+        self._known = states

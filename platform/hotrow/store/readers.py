@@ -45,6 +45,7 @@ class ReaderLease(Lease):
         holder: str,
         seconds: float,
         follows_cuts: bool = True,
+        metrics_url: str = "",
     ) -> None:
         """Takes the lease; no cut is recorded yet.
 
@@ -54,8 +55,11 @@ class ReaderLease(Lease):
         self._generation = generation
         self._cut: dict[str, Any] = {"cut": 0}
         self._follows_cuts = follows_cuts
+        self._metrics_url = metrics_url
         self._since = records.now_ms()
         self.overruled = 0
+        self._last_overruled = 0  # that was learned
+        self._times_overruled = 0  # not counted yet
         super().__init__(records, f"{READERS}{generation}/{holder}", seconds, holder)
 
     def note_cut(
@@ -98,6 +102,11 @@ class ReaderLease(Lease):
         """
         self._learn(self._records.get(self._name))
 
+    def count_overruled(self) -> int:
+        """Returns how often more than at the last call an exporter has overruled the reader."""
+        times, self._times_overruled = self._times_overruled, 0
+        return times
+
     def check_not_overruled(self) -> None:
         """Raises an error when the reader takes no cuts and an exporter did not wait for it.
 
@@ -116,6 +125,8 @@ class ReaderLease(Lease):
         facts = {**self._cut, "since": self._since}
         if not self._follows_cuts:
             facts["follows"] = False
+        if self._metrics_url:
+            facts["metrics"] = self._metrics_url
         if self.overruled:
             facts["overruled"] = self.overruled
         return facts
@@ -124,7 +135,11 @@ class ReaderLease(Lease):
         """Takes over what an exporter has written into the lease."""
         with contextlib.suppress(*UNREADABLE):  # it is written anew
             held = {} if text is None else read_object(text, self._name)
-            self.overruled = max(self.overruled, int(held.get("overruled", 0)))
+            found = int(held.get("overruled", 0))
+            self.overruled = max(self.overruled, found)
+            if found > self._last_overruled:
+                self._last_overruled = found
+                self._times_overruled += 1
         if self._follows_cuts and self.overruled <= self._cut["cut"]:
             self.overruled = 0  # it answers by that cut now
 
@@ -182,6 +197,7 @@ class Reader:
             it.
         overruled: version of the newest cut that was folded although it answers by an earlier one;
             0: none. Exports do not wait for such a reader before they fold.
+        metrics_url: URL of its page of metrics; "": it has none, or has not said.
     """
 
     holder: str
@@ -193,6 +209,7 @@ class Reader:
     lineage: str = ""
     since_ms: int = 0
     overruled: int = 0
+    metrics_url: str = ""
 
 
 def use(
@@ -201,6 +218,7 @@ def use(
     holder: str,
     seconds: float = 30.0,
     follows_cuts: bool = True,
+    metrics_url: str = "",
 ) -> ReaderLease:
     """Takes a lease on a generation for a reader; it is not deleted meanwhile.
 
@@ -212,8 +230,9 @@ def use(
         holder: a name that no other reader has.
         seconds: duration of the lease, unless it is renewed.
         follows_cuts: whether the reader takes cuts, so that exporters wait for it.
+        metrics_url: URL of the reader's page of metrics; "": none.
     """
-    return ReaderLease(records, generation, holder, seconds, follows_cuts)
+    return ReaderLease(records, generation, holder, seconds, follows_cuts, metrics_url)
 
 
 def readers(records: Records, generation: str) -> list[Reader]:
@@ -286,6 +305,7 @@ def _reader(text: str, name: str) -> Reader:
             lineage=str(held.get("lineage", "")),
             since_ms=int(held.get("since", 0)),
             overruled=int(held.get("overruled", 0)),
+            metrics_url=str(held.get("metrics", "")),
         )
     except (ValueError, TypeError) as err:
         raise damaged(name, str(err)) from err

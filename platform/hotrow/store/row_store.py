@@ -26,6 +26,9 @@ DAMAGED_ROWS = (1 << 64) - 1
 """The number of rows in the digest of a shard with damaged pages: like no other."""
 
 
+BLOCK_BYTES = 1 << 20
+"""Of a block of a cut, at most, about."""
+
 Change = tuple[str, str | None, str | None]
 """Of a control record: its name, the text that it should have, the new one; None: absent."""
 Place = tuple[int, int]
@@ -58,11 +61,24 @@ class Records(Protocol):
     def names(self, prefix: str) -> list[str]:
         """Returns the names that begin with `prefix`, sorted."""
 
+    def texts(self, prefix: str) -> dict[str, str]:
+        """Returns the texts of the records whose names begin with `prefix`, by name, sorted.
+
+        Each is read by itself; a record that is deleted meanwhile is left out.
+        """
+
     def next_number(self) -> int:
         """Returns a number, 1 or more, that this store never returned before; they ascend."""
 
     def now_ms(self) -> int:
         """Returns the store's clock, in milliseconds; all its clients see the same one."""
+
+
+class Announcements(Protocol):
+    """Calls a function after each announcement, in a thread of its own, until it is closed."""
+
+    def close(self) -> None:
+        """Ends it."""
 
 
 class RowStore(Protocol):
@@ -180,18 +196,60 @@ class RowStore(Protocol):
         """
 
     def staged(
-        self, generation: Generation, version: int, places: Sequence[Place]
+        self,
+        generation: Generation,
+        version: int,
+        places: Sequence[Place],
+        block_bytes: int = BLOCK_BYTES,
     ) -> list[bytes | None]:
-        """Returns blocks of a cut; None for a missing one."""
+        """Returns blocks of a cut; None for a missing one.
 
-    def unstage(self, generation: Generation, version: int, places: Sequence[Place]) -> None:
-        """Deletes all blocks of a cut; they lie at these places. Idempotent."""
+        Args:
+            generation: the generation that the cut changes.
+            version: version of the cut.
+            places: of the blocks.
+            block_bytes: of a block, about: many small ones are read at a time.
+        """
+
+    def unstage(
+        self,
+        generation: Generation,
+        version: int,
+        places: Sequence[Place],
+        *,
+        others_stay: bool = False,
+    ) -> None:
+        """Deletes blocks of a cut; idempotent.
+
+        Args:
+            generation: the generation that the cut changes.
+            version: version of the cut.
+            places: of the blocks.
+            others_stay: whether the cut has blocks at other places, which are needed still.
+        """
 
     def await_replicas(self, generation: Generation) -> None:
         """Returns when copies of the store have all that was written, if that was asked for.
 
         Raises:
             UnavailableError: too few have it in time.
+        """
+
+    def announce(self, model: str) -> None:
+        """Wakes up those who wait for announcements of a model; a message may be lost.
+
+        A failure is no error. A store without announcements does nothing.
+        """
+
+    def announcements(self, model: str, wake: Callable[[], None]) -> Announcements | None:
+        """Calls `wake` after each announcement of a model; also after pauses in receiving them.
+
+        Args:
+            model: name of the model.
+            wake: called in a thread of the store; it returns at once.
+
+        Returns:
+            None: the store has no announcements.
         """
 
     def watermarks(self, generation: Generation) -> Versions:

@@ -50,6 +50,7 @@ class StoredTable(_Part):
         default_value: value of every weight in the row that an unknown key reads.
         rows: number of rows.
         pages: pages in each virtual shard, P; 0 in a store without pages.
+        planned_rows: rows that a growing table is laid out for; 0: for `rows`.
         digest: digest of all its records: 32 hex digits; "" while it is being written.
     """
 
@@ -59,6 +60,7 @@ class StoredTable(_Part):
     default_value: float
     rows: int
     pages: int = 0
+    planned_rows: int = 0
     digest: str = ""
 
     @property

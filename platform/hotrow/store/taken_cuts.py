@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from hotrow.errors import DataLossError
 from hotrow.hold_bounds import HoldBounds
 from hotrow.store.cut_folding import EarlierRowsLostError, fold
-from hotrow.store.cuts import CutRecord, cuts_of, forget_cut
+from hotrow.store.cuts import CutRecord, cuts_of, forget_cuts
 from hotrow.store.holding import Hold, Readers
 from hotrow.store.leases import Lease
 from hotrow.store.row_store import RowStore
@@ -19,6 +19,7 @@ from hotrow.store.undo import keep_newest_undos, keep_replaced
 
 _MOST_REWINDS = 2  # of a store during a fold, before it is left to the next export
 _FULL = "make a full export"
+_BYTES_AT_ONCE = 64 << 20  # of cuts that are folded at once
 
 
 def fold_taken(
@@ -33,7 +34,8 @@ def fold_taken(
     """Folds the cuts that all readers have taken, and deletes those before the last of them.
 
     Readers that hold that up beyond `bounds` are overruled; they are returned. What the newest
-    `undo_cuts` of the cuts replace is kept for a rollback.
+    `undo_cuts` of the cuts replace is kept for a rollback; the others are folded at once, so a key
+    that several of them change is written once.
 
     A cut that a server has started to read meanwhile stays until the next call.
 
@@ -70,27 +72,57 @@ def _fold_taken(
 
     there = Readers(store.records, generation, cuts, bounds, report)
     done: list[CutRecord] = []
+    ready: list[CutRecord] = []
     for cut in cuts:
-        # Also for a folded cut that a failover has undone.
-        if not cut.folded or bool((marks < np.uint64(cut.version)).any()):
-            lock.check()
-            if not there.let_fold(cut.version):
-                break
-
-            def folding(done: int, of: int, cut: CutRecord = cut) -> None:
-                lock.check()
-                report(f"step {cut.step}: {done} of {of} blocks folded")
-
-            if undo_cuts and not cut.folded:
-                lock.check()
-                keep_replaced(store, generation, cut, done[-1] if done else None)
-            fold(store, generation, cut, folding)
-        done.append(cut)
-    for cut, following in itertools.pairwise(done):
+        # Also a folded cut that a failover has undone.
+        if cut.folded and not bool((marks < np.uint64(cut.version)).any()):
+            done.append(cut)
+            continue
         lock.check()
-        if there.is_needed_before(following.version):
-            break  # it may be reading this cut's blocks; the next export deletes it
-        forget_cut(store, generation, cut)
+        if not there.let_fold(cut.version):
+            break
+        ready.append(cut)
+    undone = [cut for cut in ready if not cut.folded][-undo_cuts:] if undo_cuts else []
+    for together in _batches(ready[: len(ready) - len(undone)]):
+        done += _fold(store, generation, lock, together, report)
+    for cut in undone:
+        lock.check()
+        keep_replaced(store, generation, cut, done[-1] if done else None)
+        done += _fold(store, generation, lock, [cut], report)
+    lock.check()
+    # A reader may be reading a cut's blocks; the next export deletes that cut.
+    oldest = there.oldest_needed()
+    forget_cuts(
+        store,
+        generation,
+        [cut for cut, following in itertools.pairwise(done) if following.version <= oldest],
+    )
     lock.check()
     keep_newest_undos(store, generation, undo_cuts)
     return there.overruled
+
+
+def _batches(cuts: list[CutRecord]) -> Iterator[list[CutRecord]]:
+    """Yields the cuts that are folded at once: each shard's rows of them are in memory together."""
+    batch: list[CutRecord] = []
+    for cut in cuts:
+        if batch and sum(one.bytes for one in batch) + cut.bytes > _BYTES_AT_ONCE:
+            yield batch
+            batch = []
+        batch.append(cut)
+    if batch:
+        yield batch
+
+
+def _fold(
+    store: RowStore,
+    generation: Generation,
+    lock: Lease,
+    cuts: list[CutRecord],
+    report: Callable[[str], None],
+) -> list[CutRecord]:
+    def folding(done: int, of: int) -> None:
+        lock.check()
+        report(f"step {cuts[-1].step}: {done} of {of} blocks folded")
+
+    return fold(store, generation, cuts, folding)

@@ -34,6 +34,7 @@ class Shown(pydantic.BaseModel):
         version: version of its rows.
         step, clocks, lineage: of the training.
         dense_sha256: SHA-256 of its dense weights, in hex; "": as exported.
+        dense_version: see `CutRecord`.
         norms: sizes of tables and dense weights.
         forced: whether servers take it even if a value is not finite.
     """
@@ -45,6 +46,7 @@ class Shown(pydantic.BaseModel):
     clocks: tuple[int, ...]
     lineage: str
     dense_sha256: str = ""
+    dense_version: int = 0
     norms: tuple[Norm, ...] = ()
     forced: bool = False
 
@@ -57,6 +59,7 @@ class Shown(pydantic.BaseModel):
             clocks=cut.clocks,
             lineage=cut.lineage,
             dense_sha256=cut.dense_sha256,
+            dense_version=cut.dense_version,
             norms=cut.norms,
             forced=cut.forced,
         )
@@ -184,7 +187,7 @@ def dense_before(store: RowStore, generation: Generation, undo: UndoRecord) -> b
         DataLossError: a block is missing or damaged.
     """
     blocks = _staged(store, generation, undo, undo.dense_places)
-    version = undo.before.version
+    version = undo.before.dense_version or undo.before.version
     return b"".join(read_block(b, generation, version, place).rows.tobytes() for place, b in blocks)
 
 
@@ -244,10 +247,12 @@ def _stage_dense(store: RowStore, generation: Generation, cut: CutRecord, before
     for first in range(0, len(before.dense_places), BLOCKS_AT_ONCE):
         some = before.dense_places[first : first + BLOCKS_AT_ONCE]
         blocks = {}
-        for place, block in zip(some, store.staged(generation, before.version, some), strict=True):
+        for place, block in zip(
+            some, store.staged(generation, before.dense_staged, some), strict=True
+        ):
             if block is None:
-                raise DataLossError(f"{store.url}: cut {before.version:016x} has lost a block")
-            read_block(block, generation, before.version, place)
+                raise DataLossError(f"{store.url}: cut {before.dense_staged:016x} has lost a block")
+            read_block(block, generation, before.dense_staged, place)
             blocks[place[0], place[1] | _DENSE_NUMBERS] = block
         store.stage(generation, cut.version | _STAGED_APART, blocks)
         size += sum(map(len, blocks.values()))

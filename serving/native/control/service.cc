@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "base/log_line.h"
-#include "base/lower_priority.h"
 #include "base/metrics.h"
+#include "base/thread_priority.h"
 #include "rest/rest_port.h"
 #include "service/public_server.h"
 #include "service/row_metrics.h"
@@ -114,6 +114,7 @@ void ControlService::load(const hotrow::LoadRequest& request) {
     lower_priority();
     auto servable = std::make_shared<Servable>(request, ops_, &batch_threads_);
     warm_up(request, servable);
+    if (request.has_shown()) merging_.want(servable->rows(), request.version());
     const std::lock_guard lock(mutex_);
     servables_[request.servable()] = std::move(servable);
   } catch (...) {
@@ -198,6 +199,7 @@ void ControlService::show(const hotrow::Show& request) {
     if (!servable->shows_at_once(request.cut())) refuse_routed(request.servable());
   }
   servable->show(request.cut(), request.forget_cached());
+  merging_.want(servable->rows(), servable->request().version());
   const std::lock_guard lock(mutex_);
   servable->note_shown(request.cut());
 }

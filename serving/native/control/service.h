@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/memory_budget.h"
+#include "control/layer_merging.h"
 #include "hotrow/protos/control.pb.h"
 #include "request_log/record_writer.h"
 #include "service/routes.h"
@@ -63,6 +64,7 @@ class ControlService {
   std::unique_ptr<MemoryBudget> budget_;
   std::unique_ptr<RestPort> rest_;  // null: none
   std::unique_ptr<PublicServer> server_;
+  LayerMerging merging_;
   bool drained_ = false;
   bool ended_ = false;
 };

@@ -26,6 +26,8 @@ class Servable {
   // The request that would load it in its current state. Only one thread at a time may call this or
   // the functions that change it.
   hotrow::LoadRequest loaded_by() const;
+  // The name by which, with the version, its lookups find its tables.
+  const std::string& rows() const { return rows_; }
   // Calls `ended` once, at once or later from another thread; `ended` keeps the servable alive
   // until then.
   void run(Run run, Ended ended) const;
@@ -59,7 +61,7 @@ class Servable {
 
  private:
   hotrow::LoadRequest request_;
-  std::string rows_;  // the name by which, with the version, its lookups find its tables
+  std::string rows_;
   bool bound_ = false;
   hotrow::ShownCut shown_;
   bool whole_ = true;  // rows and weights are shown_'s

@@ -34,6 +34,7 @@ from tensorflow_serving.apis import (
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 60.0
+STORE_PATIENCE = "--store_timeout_ms=5000"  # for machines with other load
 
 
 # Time, level and file of a line.
@@ -46,7 +47,7 @@ class Server:
     Args:
         model: its name.
         base_path: its folder.
-        flags: more of them.
+        flags: more of them; they win over those of the tests.
         variables: of the environment, beside those of this process.
 
     Attributes:
@@ -65,6 +66,7 @@ class Server:
                 *(f"--model_name={model}", f"--model_base_path={base_path}"),
                 *(f"--port={self.port}", f"--rest_api_port={self.rest_port}"),
                 "--file_system_poll_wait_seconds=0.1",
+                STORE_PATIENCE,
                 *flags,
             ],
             stdout=subprocess.PIPE,

@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import control_of
-
-PATIENCE = "--store_timeout_ms=5000"  # for machines with other load
-
 
 KILLS = 2  # of a control process; after more it starts again later and later
 
 
-CACHE = ("--cache_rows=100", PATIENCE)  # of 360
+CACHE = ("--cache_rows=100",)  # of 360
 
 
 @contextlib.contextmanager
@@ -33,6 +31,12 @@ def metrics(folder: Path) -> str:
     """Returns the flag for a page of metrics."""
     (folder / "monitoring").write_text("prometheus_config { enable: true }")
     return f"--monitoring_config_file={folder}/monitoring"
+
+
+def looks(server: Any, cause: str) -> int:
+    """Returns how often version 1 of model `m` has looked for cuts; cause: "push" or "poll"."""
+    labels = f'{{model_name="m",version="1",cause="{cause}"}}'
+    return int(samples_of(server).get(f"hotrow_cut_looks_total{labels}", 0))
 
 
 def private_folder(server: Any) -> Path:

@@ -24,7 +24,8 @@ from hotrow.ops.export.dense_checkpoint import dense_checkpoint
 from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.cut_folding import fold
-from hotrow.store.cuts import CutRecord, TableChanges, cuts_of, forget_cut, write_cut
+from hotrow.store.cut_writing import write_cut
+from hotrow.store.cuts import CutRecord, TableChanges, cuts_of, forget_cuts
 from hotrow.store.generations import Generations
 from hotrow.store.leases import lock_exports
 from hotrow.store.readers import readers
@@ -130,6 +131,8 @@ class MarkedModel:
         rows: bool = True,
         spoiled: str = "",
         forced: bool = False,
+        same_dense: CutRecord | None = None,
+        event_ms: int = 0,
     ) -> CutRecord:
         """Commits cut 1, 2, ...
 
@@ -139,6 +142,8 @@ class MarkedModel:
             rows: whether it has the rows that changed, beside the weights.
             spoiled: "row" or "dense": what is not finite.
             forced: whether servers take it nevertheless.
+            same_dense: a cut that has the same weights; None: it has its own.
+            event_ms: time of its newest event, in Unix milliseconds; 0: not known.
         """
         numbers = range(number if since is None else since + 1, number + 1)
         keys = [key for key in range(KEYS) if any((key + n) % 3 == 0 for n in numbers)]
@@ -150,16 +155,18 @@ class MarkedModel:
             values.view(np.uint8),
             np.array([KEYS + n for n in numbers], np.int64),
         )
+        dense = self.dense(np.inf if spoiled == "dense" else number)
         with lock_exports(self.store.records, self._name) as lock:
             return write_cut(
                 self.store,
                 self.generation,
                 lock,
                 changes=[(0, changes)] if rows else [],
-                dense=self.dense(np.inf if spoiled == "dense" else number),
+                dense=same_dense or dense,
                 step=1000 + number,
                 clocks=[number],
                 forced=forced,
+                event_ms=event_ms,
             )
 
     def noted(self) -> list[int]:
@@ -180,9 +187,8 @@ class MarkedModel:
         cuts = cuts_of(self.store.records, self.generation)
         for cut in cuts:
             if not cut.folded:
-                fold(self.store, self.generation, cut)
-        for cut in cuts[:-1]:
-            forget_cut(self.store, self.generation, cut)
+                fold(self.store, self.generation, [cut])
+        forget_cuts(self.store, self.generation, cuts[:-1])
 
 
 def _rows(keys: list[int], cut: int) -> np.ndarray:

@@ -23,14 +23,8 @@ from hotrow.store import cut_dense, open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.bound_rows import BoundRows
 from hotrow.store.cut_folding import fold
-from hotrow.store.cuts import (
-    CutRecord,
-    TableChanges,
-    cuts_of,
-    forget_cut,
-    row_block_bytes,
-    write_cut,
-)
+from hotrow.store.cut_writing import write_cut
+from hotrow.store.cuts import CutRecord, TableChanges, cuts_of, forget_cuts, row_block_bytes
 from hotrow.store.full_export import write_generation
 from hotrow.store.leases import lock_exports
 
@@ -63,7 +57,7 @@ def weights(folder: Path, size: int) -> bytes:
     return cut_dense.pack(prefix)
 
 
-def write(bound: BoundRows, step: int, dense: bytes) -> CutRecord:
+def write(bound: BoundRows, step: int, dense: bytes | CutRecord) -> CutRecord:
     keys = some_keys(3000)
     rows = float_rows(3000, 4, step).view(np.uint8)
     with lock_exports(bound.store.records, "m") as lock:
@@ -99,6 +93,29 @@ def test_files_have_all_that_the_store_has_and_are_written_once(
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cuts").iterdir()}
     assert files.write(bound, wanted, contextlib.nullcontext) == shown
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cuts").iterdir()} == before
+
+
+def test_dense_weights_that_stay_the_same_are_read_once(bound: BoundRows, tmp_path: Path) -> None:
+    dense = weights(tmp_path / "w", 2560)
+    first = write(bound, 8, dense)
+    files = CutFiles(tmp_path / "cuts")
+    shown = files.write(bound, wanted_cuts(bound.generation, [first], None), contextlib.nullcontext)
+    for same in (write(bound, 9, first), write(bound, 10, dense)):
+        bound.store.unstage(bound.generation, same.version, same.dense_places, others_stay=True)
+        wanted = wanted_cuts(bound.generation, [same], None)
+        assert files.write(bound, wanted, contextlib.nullcontext).dense == shown.dense
+    assert len(list((tmp_path / "cuts").glob("*.dense"))) == 1
+
+
+def test_dense_weights_that_are_not_those_of_the_record_are_refused(
+    bound: BoundRows, tmp_path: Path
+) -> None:
+    cut = write(bound, 8, weights(tmp_path / "w", 2560))
+    other = cut.model_copy(update={"dense_sha256": "0" * 64})
+    files = CutFiles(tmp_path / "cuts")
+    with pytest.raises(DataLossError, match="are not those of its record"):
+        files.write(bound, wanted_cuts(bound.generation, [other], None), contextlib.nullcontext)
+    assert not list((tmp_path / "cuts").glob("*.dense*"))
 
 
 @pytest.mark.parametrize("suffix", [".unfinished", ".rows.unfinished", ".dense.unfinished"])
@@ -143,9 +160,9 @@ def test_a_cut_that_is_read_for_long_is_no_silence(
     cut = write(bound, 8, weights(tmp_path / "w", DENSE_BYTES))
     staged = bound.store.staged
 
-    def slowly(generation: Any, version: int, places: Any) -> Any:
+    def slowly(generation: Any, version: int, places: Any, *size: int) -> Any:
         time.sleep(0.04 * len(places))
-        return staged(generation, version, places)
+        return staged(generation, version, places, *size)
 
     monkeypatch.setattr(bound.store, "staged", slowly)
     reported: list[bool] = []
@@ -189,12 +206,12 @@ def test_who_begins_while_a_cut_is_forgotten_begins_with_those_that_are_left(
     staged = bound.store.staged
     forgotten: list[int] = []
 
-    def after_forgetting(generation: Any, version: int, places: Any) -> Any:
+    def after_forgetting(generation: Any, version: int, places: Any, *size: int) -> Any:
         if version == old.version and not forgotten:
             forgotten.append(version)
-            fold(bound.store, bound.generation, old)
-            forget_cut(bound.store, bound.generation, old)
-        return staged(generation, version, places)
+            fold(bound.store, bound.generation, [old])
+            forget_cuts(bound.store, bound.generation, [old])
+        return staged(generation, version, places, *size)
 
     monkeypatch.setattr(bound.store, "staged", after_forgetting)
     shown = follower(bound, tmp_path).newest()

@@ -6,13 +6,14 @@ import os
 import shutil
 import signal
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from integration.serving.cut_servers import CACHE, PATIENCE, folders_of, metrics, paused
+from integration.serving.cut_servers import CACHE, folders_of, looks, metrics, paused
 from integration.serving.health_probe import probe
 from integration.serving.marked_rows import (
     KEYS,
@@ -21,13 +22,16 @@ from integration.serving.marked_rows import (
     ask,
     cut_of,
     marked_load,
+    row_of,
 )
+from integration.serving.metrics_page import PATH as PAGE
 from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import control_of, data_plane_of
 from waiting import wait_until
 
-from hotrow.store.cuts import forget_cut
+from hotrow.store.cuts import forget_cuts
 from hotrow.store.generations import Generations
+from hotrow.store.readers import readers
 
 
 @pytest.fixture
@@ -123,6 +127,53 @@ def test_a_server_that_starts_later_begins_with_the_newest_cut(
     wait_until(lambda: cut_of(half) == 4)
 
 
+def test_a_cut_is_looked_for_as_soon_as_it_is_announced(
+    model: MarkedModel, redis_server: Any, start_server: Any, tmp_path: Path
+) -> None:
+    server = start_server("m", model.path, *CACHE, metrics(tmp_path))
+    server.wait_ready()
+    wait_until(lambda: looks(server, "push") == 1)  # it has subscribed
+    for number in (1, 2, 3):
+        model.wait_until_noted(model.write(number))
+        wait_until(lambda n=number: looks(server, "push") == 1 + n)
+    assert cut_of(server) == 3
+    assert looks(server, "poll") > 0
+    assert redis_server.call("CLIENT", "KILL", "TYPE", "pubsub") == 1
+    wait_until(lambda: looks(server, "push") == 5)
+    model.wait_until_noted(model.write(4))
+    wait_until(lambda: looks(server, "push") == 6)
+
+
+def test_lag_and_size_of_cuts_are_counted_and_leases_name_the_page(
+    model: MarkedModel, start_server: Any, tmp_path: Path
+) -> None:
+    server = start_server("m", model.path, *CACHE, metrics(tmp_path))
+    server.wait_ready()
+    (reader,) = readers(model.store.records, model.generation.generation)
+    assert reader.metrics_url == f"http://127.0.0.1:{server.rest_port}{PAGE}"
+    with urllib.request.urlopen(reader.metrics_url, timeout=60) as reply:
+        assert b"hotrow_cut_visible_seconds" in reply.read()
+    minute_ago = time.time_ns() // 1_000_000 - 60_000
+    cuts = [model.write(1, event_ms=minute_ago)]
+    model.wait_until_noted(cuts[0])
+    with paused(server):
+        cuts += [model.write(2, event_ms=minute_ago), model.write(3), model.write(4)]
+    model.wait_until_noted(cuts[-1])
+
+    def found(name: str) -> float:
+        return samples_of(server).get(f'hotrow_{name}{{model_name="m",version="1"}}', 0)
+
+    wait_until(lambda: found("cuts_coalesced_total") == 2)
+    assert found("cuts_taken_total") == 2
+    assert found("cut_gaps_total") == 0
+    assert found("cut_rows_taken_total") == sum(cut.rows + cut.removed for cut in cuts)
+    assert found("cut_bytes_taken_total") == sum(cut.bytes for cut in cuts) > 0
+    assert found("cut_visible_seconds_count") == 4
+    assert found("cut_visible_seconds_sum") > 0
+    assert found("event_visible_seconds_count") == 2
+    assert found("event_visible_seconds_sum") > 120
+
+
 def test_a_damaged_cut_is_reported_once_and_the_one_before_stays(
     model: MarkedModel, redis_server: Any, start_server: Any
 ) -> None:
@@ -177,7 +228,7 @@ def test_a_cut_that_is_withdrawn_stays_until_it_comes_again(
         load.wait_for(2)
         model.wait_until_noted(withdrawn)
         # As an export does that finds it damaged.
-        forget_cut(model.store, model.generation, withdrawn)
+        forget_cuts(model.store, model.generation, [withdrawn])
         Generations(model.store.records).next_epoch("m")
         time.sleep(1.0)
         assert cut_of(server) == 2
@@ -232,7 +283,7 @@ def test_while_the_store_is_away_answers_go_on_and_say_so(
 def test_a_server_that_slept_through_cuts_that_are_folded_and_gone_takes_the_newest(
     model: MarkedModel, start_server: Any
 ) -> None:
-    server = start_server("m", model.path, "--cache_rows=10000", PATIENCE)
+    server = start_server("m", model.path, "--cache_rows=10000")
     server.wait_ready()
     for before, newest in ((0, 3), (4, 7)):
         if before:
@@ -256,6 +307,29 @@ def test_a_cut_of_weights_alone_is_taken(model: MarkedModel, start_server: Any) 
     model.wait_until_noted(cut)
     seen = ask(server, np.array([KEYS + TEMPORARY], np.int64))  # no such row
     assert (seen.cut, seen.wrong) == (1, ())
+
+
+def test_a_cut_with_the_weights_of_an_earlier_one_is_taken(
+    model: MarkedModel, start_server: Any
+) -> None:
+    server = start_server("m", model.path, *CACHE)
+    server.wait_ready()
+    first = model.write(1)
+    model.wait_until_noted(first)
+    second = model.write(2, same_dense=first)
+    model.wait_until_noted(second)
+    (folder,) = folders_of(server)
+    wait_until(lambda: len(list(folder.glob("*.dense"))) == 1)
+    model.fold()
+    late = start_server("m", model.path, *CACHE)
+    late.wait_ready()
+    keys = np.arange(KEYS + TEMPORARY, dtype=np.int64)
+    other = [key for key in keys.tolist() if row_of(key, 1) != row_of(key, 2)]
+    for one in (server, late):
+        seen = ask(one, keys)
+        assert seen.cut == 1, "weights"
+        wrong = sorted(int(line.split()[1].rstrip(":")) for line in seen.wrong)
+        assert wrong == sorted(2 * other), "rows are of the second cut"
 
 
 def test_a_version_that_is_unloaded_leaves_nothing_of_its_cuts(

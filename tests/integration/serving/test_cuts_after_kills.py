@@ -124,7 +124,8 @@ def test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut(
     assert load.failures() == []
     assert load.cuts() == set(range(KILLS + 2))
     shows = [line for line in server.log if f"(cut {last.version:016x}" in line]
-    assert len(shows) == 1, server.log
+    # None, if the one before came less than 10 s earlier.
+    assert len(shows) <= 1, server.log
 
 
 def test_a_second_session_that_a_dead_control_process_asked_for_is_used(

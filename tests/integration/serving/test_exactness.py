@@ -253,7 +253,7 @@ def test_concurrent_clients_get_the_embeddings_and_scores_of_training_to_the_bit
     if gpu_bytes:
         cache += ["--cache_device=gpu", f"--gpu_cache_bytes={gpu_bytes}"]
         variables = on_emulated_gpus
-    flags = [*cache, "--store_timeout_ms=5000", f"--monitoring_config_file={tmp_path}/monitoring"]
+    flags = [*cache, f"--monitoring_config_file={tmp_path}/monitoring"]
     server = start_server("float32", served, *flags, variables=variables)
     server.wait_ready()
     assert differences(server, "float32", expected) == []
@@ -278,9 +278,7 @@ def test_rows_of_other_types_are_served_as_they_are_stored(
         models.append(model(row_type, tmp_path / row_type))
     config = write_config(tmp_path / "models", *models)
     cache = [f"--cache_rows={trained.rows // 10}", "--cache_policy=lru"]
-    server = start_server(
-        "", "", f"--model_config_file={config}", *cache, "--store_timeout_ms=5000"
-    )
+    server = start_server("", "", f"--model_config_file={config}", *cache)
     server.wait_ready()
     tables = trained.run.model.tables().values()
     original = [(table, list(table.export_batches())) for table in tables]

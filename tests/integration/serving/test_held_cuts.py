@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.serving.cut_servers import PATIENCE, metrics, paused
+from integration.serving.cut_servers import metrics, paused
 from integration.serving.marked_rows import MarkedModel, cut_of, marked_load
 from integration.serving.metrics_page import samples_of
 from waiting import wait_until
@@ -31,7 +31,7 @@ def model(redis_server: Any, tmp_path: Path) -> Iterator[MarkedModel]:
 def test_a_reader_that_holds_up_cuts_shows_in_metrics_until_it_is_overruled(
     model: MarkedModel, start_server: Any, tmp_path: Path
 ) -> None:
-    server = start_server("m", model.path, "--cache_rows=10000", PATIENCE, metrics(tmp_path))
+    server = start_server("m", model.path, "--cache_rows=10000", metrics(tmp_path))
     server.wait_ready()
 
     def unfolded() -> list[float]:
@@ -57,9 +57,9 @@ def test_a_reader_that_holds_up_cuts_shows_in_metrics_until_it_is_overruled(
 
 
 def test_a_server_that_hangs_is_overruled_and_mixes_nothing(
-    model: MarkedModel, start_server: Any
+    model: MarkedModel, start_server: Any, tmp_path: Path
 ) -> None:
-    server = start_server("m", model.path, "--cache_rows=100", PATIENCE)
+    server = start_server("m", model.path, "--cache_rows=100", metrics(tmp_path))
     server.wait_ready()
     assert cut_of(server) == 0
     with marked_load(server) as load:
@@ -79,3 +79,7 @@ def test_a_server_that_hangs_is_overruled_and_mixes_nothing(
     assert load.cuts() <= {0, 2}
     assert all("rows of a cut that is not taken yet" in text for text in load.failures())
     assert cut_of(server) == 2
+    wait_until(lambda: samples_of(server).get(f"hotrow_server_overruled_total{LABELS}") == 1)
+    samples = samples_of(server)
+    assert samples[f"hotrow_cut_gaps_total{LABELS}"] == 1
+    assert samples[f"hotrow_cuts_taken_total{LABELS}"] == 1

@@ -131,6 +131,7 @@ def test_a_version_that_needs_more_memory_than_is_left_is_refused_with_the_numbe
         file.truncate(2**42)  # a hole
     (tmp_path / "2").rename(base / "2")
     server.wait_for_log("half: version 2 failed to load (attempt 1 of 1, gave up): ")
+    wait_for(server, "half", {2: "END", 1: "AVAILABLE"})
     code, text = status_of(server, "half", 2)
     assert code == 8
     pattern = (

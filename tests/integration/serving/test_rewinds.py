@@ -51,7 +51,8 @@ def fold_and_forget_layers(model: MarkedModel, server: Any) -> None:
 def wait_until_noticed(server: Any) -> float:
     """Returns after how many seconds the metric says that the store is behind."""
     began = time.monotonic()
-    wait_until(lambda: samples_of(server)[f"hotrow_store_is_behind{LABELS}"] == 1)
+    behind = f"hotrow_store_is_behind{LABELS}"  # not there before the server's first look
+    wait_until(lambda: samples_of(server).get(behind) == 1, lambda: samples_of(server))
     return time.monotonic() - began
 
 
@@ -89,7 +90,8 @@ def test_a_cut_whose_store_goes_back_is_shown_whole_and_announced(
 ) -> None:
     server = start_server("m", model.path, *CACHE, metrics(tmp_path))
     server.wait_ready()
-    assert samples_of(server)[f"hotrow_store_is_behind{LABELS}"] == 0
+    behind = f"hotrow_store_is_behind{LABELS}"
+    wait_until(lambda: samples_of(server).get(behind) == 0, lambda: samples_of(server))
     snapshot = redis.snapshot()
     cut = model.write(1)
     model.wait_until_noted(cut)

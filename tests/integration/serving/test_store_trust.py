@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from documented_acl import acl_rule
-from integration.serving.cut_servers import CACHE
+from integration.serving.cut_servers import CACHE, looks, metrics
 from integration.serving.marked_rows import MarkedModel, cut_of
 from integration.serving.server_processes import data_plane_of
 from integration.serving.trained_run import export
@@ -73,7 +73,30 @@ def test_a_server_with_the_readers_rights_alone_serves_and_follows_cuts(
             assert cut_of(server) == number
         model.fold_taken(undo_cuts=0)
         assert cut_of(server) == 2
+        with redis.client() as admin:
+            assert len(admin.client_list(_type="pubsub")) == 1, "it waits for announcements"
         assert server.terminate() == 0
         assert model.noted() == [], "it has released its lease"
     with redis.client() as admin:
         assert admin.acl_log() == [], "nothing was refused on the way"
+
+
+def test_a_server_that_may_not_subscribe_says_so_once_and_polls(
+    redis_servers: Any, start_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOTROW_STORE_PASSWORD", "sesame")
+    rules = [acl_rule("hotrow-serve").replace("&hotrow:{hr}:*", "")]
+    redis = redis_servers.standalone(password="sesame", users=rules)
+    model = MarkedModel(tmp_path / "models", redis.url, access=StoreAccess(password="sesame"))
+    with contextlib.closing(model):
+        server = start_server(
+            "m", model.path, *CACHE, "--store_user=hotrow-serve", metrics(tmp_path)
+        )
+        server.wait_ready()
+        server.wait_for_log("cuts are found by polling alone")
+        for number in (1, 2):
+            model.wait_until_noted(model.write(number))
+            assert cut_of(server) == number
+        assert sum("by polling alone" in line for line in server.log) == 1
+        assert looks(server, "push") == 0
+        assert looks(server, "poll") > 0

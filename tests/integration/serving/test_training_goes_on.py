@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from integration.serving.cut_servers import PATIENCE
 from integration.serving.steady_load import Answer, SteadyLoad, requests_of
 from integration.serving.trained_run import CONFIG, export, first_lines
 from tensorflow_serving.apis import predict_pb2
@@ -138,7 +137,7 @@ def check_whole(answers: Sequence[Answer], before: Scores, after: Scores) -> tup
     """
     old, new = [], []
     for answer in answers:
-        assert answer.scores is not None, answer
+        assert answer.scores is not None, f"{answer.code}: {answer.text}"
         if answer.scores == after[answer.request]:
             new.append(answer)
         else:
@@ -153,7 +152,7 @@ def test_an_incremental_export_is_seen_whole_and_to_the_bit(
     model: Model, start_server: Any
 ) -> None:
     before = model.scores("before")
-    server = start_server("m", model.folder / "models" / "m", "--cache_rows=300", PATIENCE)
+    server = start_server("m", model.folder / "models" / "m", "--cache_rows=300")
     server.wait_ready()
     model.train(FIRST_STEPS + MORE_STEPS)
     after = model.scores("after")
@@ -184,7 +183,7 @@ def test_an_incremental_export_that_is_killed_half_way_changes_nothing_and_runs_
     model: Model, start_server: Any
 ) -> None:
     before = model.scores("before")
-    server = start_server("m", model.folder / "models" / "m", "--cache_rows=300", PATIENCE)
+    server = start_server("m", model.folder / "models" / "m", "--cache_rows=300")
     server.wait_ready()
     model.train(FIRST_STEPS + STEPS_OF_A_LARGE_CUT)
     after = model.scores("after")

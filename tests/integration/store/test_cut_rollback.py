@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import time
@@ -22,8 +23,10 @@ from hotrow.store.cut_rollback import reachable, roll_back_to_cut
 from hotrow.store.cuts import cuts_of
 from hotrow.store.deletion import delete_model
 from hotrow.store.generations import Generations
+from hotrow.store.incremental_export import export_changes
 from hotrow.store.leases import lock_exports
 from hotrow.store.readers import use
+from hotrow.store.taken_cuts import fold_taken
 from hotrow.store.undo import undos_of
 
 KILLED = """
@@ -92,6 +95,45 @@ def test_a_kept_state_is_brought_back_bit_for_bit_and_left_again(number, store):
     assert_folded(store, generation, state(3))
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_state_before_cuts_that_are_not_folded_is_brought_back(number, store):
+    """A server holds them up, or a trainer has not folded them yet."""
+    generation = full_export(store)
+    shown = [generation.row_version]
+    with use(store.records, generation.generation, "server") as server:
+        for later in (1, 2, 3):
+            shown.append(export(store, generation, state(later), undo_cuts=3).cut.version)
+        assert [cut.folded for cut in cuts_of(store.records, generation)] == [False] * 3
+        assert versions(reachable(store, generation)) == shown[2::-1]
+        back = go_back(store, generation, shown[number])
+        assert back.cut.step == 100 + number
+        assert seen(store, generation) == (state(number)[0], number)
+        server.note_cut(back.cut.version)
+    with lock_exports(store.records, "m") as lock:
+        fold_taken(store, generation, lock)
+    assert_folded(store, generation, state(number))
+
+
+def test_dense_weights_of_an_earlier_cut_are_brought_back(store):
+    generation = full_export(store)
+    first = export(store, generation, state(1), undo_cuts=3).cut
+    same = changes_of(state(2))
+    with lock_exports(store.records, "m") as lock:
+        second = export_changes(
+            store,
+            Generations(store.records).get(generation.generation),
+            lock,
+            dataclasses.replace(same, dense=first),
+            wait_seconds=0.0,
+            undo_cuts=3,
+        ).cut
+    assert second.dense_version == first.version
+    export(store, generation, state(3), undo_cuts=3)
+    go_back(store, generation, second.version)
+    assert seen(store, generation) == (state(2)[0], 1)
+    assert_folded(store, generation, (state(2)[0], 1))
+
+
 def test_as_much_is_kept_as_is_asked_for(store):
     generation = full_export(store)
     shown = [export(store, generation, state(n), undo_cuts=2).cut.version for n in (1, 2, 3, 4)]
@@ -150,6 +192,9 @@ def test_folding_what_is_left_drops_nothing_of_the_way_back(store):
     assert versions(reachable(store, generation)) == before
     go_back(store, generation, generation.row_version)
     assert_folded(store, generation, state(0))
+    assert len(undos_of(store.records, generation)) == 4
+    assert set(before) < set(versions(reachable(store, generation)))
+    export(store, generation, state(4), undo_cuts=2)
     assert len(undos_of(store.records, generation)) == 2
 
 

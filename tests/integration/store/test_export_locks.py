@@ -11,14 +11,14 @@ import sys
 import pytest
 
 from hotrow.errors import FailedPreconditionError
-from hotrow.store.leases import lock_exports
+from hotrow.store.leases import exporter_of, lock_exports
 from hotrow.store.process_identity import has_ended, identity_of
 
 LOCK = "export/m"
 HOLDER = """
 import signal, sys
 from hotrow.store import open_store
-from hotrow.store.leases import lock_exports
+from hotrow.store.leases import exporter_of, lock_exports
 store = open_store(sys.argv[1])
 with lock_exports(store.records, "m"):
     print("held", flush=True)
@@ -104,3 +104,40 @@ def test_a_process_is_known_by_its_start_beside_its_number():
     child.kill()
     child.wait()
     assert has_ended(identity)
+
+
+def test_the_lock_of_a_trainer_says_where_it_answers(store):
+    assert exporter_of(store.records, "m") is None
+    with lock_exports(store.records, "m", trainer="shop", admin="train-3:8600"):
+        found = exporter_of(store.records, "m")
+        assert (found.trainer, found.admin) == ("shop", "train-3:8600")
+        assert found.process == identity_of(os.getpid())
+        assert exporter_of(store.records, "other") is None
+        with pytest.raises(
+            FailedPreconditionError, match=r"trainer of shop,.* answers at train-3:8600"
+        ):
+            lock_exports(store.records, "m")
+    assert exporter_of(store.records, "m") is None
+
+
+def test_the_lock_of_a_trainer_without_an_address_names_the_run(store):
+    with (
+        lock_exports(store.records, "m", trainer="shop"),
+        pytest.raises(FailedPreconditionError, match=r"trainer of shop,.*stop it first"),
+    ):
+        lock_exports(store.records, "m")
+
+
+def test_the_lock_of_an_export_names_no_address(store):
+    with lock_exports(store.records, "m") as lock:
+        assert exporter_of(store.records, "m").admin == ""
+        with pytest.raises(FailedPreconditionError, match="wait until it has ended"):
+            lock_exports(store.records, "m")
+        lock.check()
+
+
+def test_a_lock_that_has_expired_has_no_holder(store):
+    past = store.records.now_ms() - 1
+    record = json.dumps({"format": 1, "holder": "export-1", "until": past, "admin": "a:1"})
+    assert store.records.swap(LOCK, None, record)
+    assert exporter_of(store.records, "m") is None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from integration.store.trained_states import assert_folded, changes_of, full_export, state
+from integration.store.trained_states import assert_folded, full_export, state, write
 
 from hotrow.errors import DataLossError
-from hotrow.store import open_store
+from hotrow.store import open_store, taken_cuts
 from hotrow.store.cut_folding import fold
-from hotrow.store.cuts import cuts_of, write_cut
+from hotrow.store.cuts import cuts_of, forget_cuts, read_blocks
 from hotrow.store.leases import lock_exports
 from hotrow.store.redis.layout import markers_of
 from hotrow.store.taken_cuts import fold_taken
@@ -68,18 +68,8 @@ def losing(redis_server):
         store = open_store(redis_server.url)
         opened.append(store)
         generation = full_export(store)
-        changes = changes_of(state(1))
         with lock_exports(store.records, "m") as lock:
-            write_cut(
-                store,
-                generation,
-                lock,
-                changes=changes.of_tables((10,)),
-                dense=changes.dense,
-                step=101,
-                clocks=[11],
-                lineage="run",
-            )
+            write(store, generation, lock, 1)
         opened.append(LosingStore(store, redis_server, losses, after))
         return opened[-1], generation
 
@@ -102,27 +92,19 @@ def test_a_later_fold_does_not_hide_that_a_node_lost_an_earlier_one(redis_server
     """A node goes back while the exporter, which has looked at its watermarks, folds the next."""
     store = open_store(redis_server.url)
     generation = full_export(store)
-    for number in (1, 2):
-        changes = changes_of(state(number))
-        with lock_exports(store.records, "m") as lock:
-            write_cut(
-                store,
-                generation,
-                lock,
-                changes=changes.of_tables((9 + number,)),
-                dense=changes.dense,
-                step=100 + number,
-                clocks=[10 + number],
-                lineage="run",
-            )
     client = redis_server.client()
     # Pages and markers: of the node that does not have the control records.
     names = [n for n in client.scan_iter(count=1000) if b"!" not in n and n != b"hotrow:{hr}"]
     before = {name: client.dump(name) for name in names}
     lines = []
+    for number in (1, 2):
+        with lock_exports(store.records, "m") as lock:
+            write(store, generation, lock, number)
+            if number == 1:
+                fold(store, generation, cuts_of(store.records, generation))
 
     def go_back(line):
-        if line.startswith("step 102: 0 of") and line not in lines:
+        if line.startswith("step 102: 0 of") and not lines:
             assert cuts_of(store.records, generation)[0].folded
             for name, content in before.items():
                 client.restore(name, 0, content, replace=True)
@@ -143,7 +125,7 @@ def test_rows_that_were_lost_before_a_killed_exporter_wrote_that_it_has_folded_a
     (cut,) = cuts_of(store.records, generation)
     # As one does that is killed after it set the watermarks.
     store.set_watermarks(generation, cut.version, range(16))
-    assert fold(store, generation, cut).folded
+    assert fold(store, generation, [cut])[0].folded
     assert_folded(store, generation, state(1))
 
 
@@ -151,7 +133,7 @@ def test_a_cut_that_is_folded_again_is_not_taken_for_folded_before_that_is_prove
     """Its watermark stands for a moment without rows if a node goes back twice."""
     store, generation = losing(0)
     (cut,) = cuts_of(store.records, generation)
-    folded = fold(store, generation, cut)
+    (folded,) = fold(store, generation, [cut])
     for marker in markers_of(generation)[0]:
         store._redis.hset(marker, "wm", bytes(8))
     seen = []
@@ -163,7 +145,7 @@ def test_a_cut_that_is_folded_again_is_not_taken_for_folded_before_that_is_prove
         seen.append(cuts_of(store.records, generation)[0].folded)
 
     store.losses, store.set_watermarks = 1, look
-    assert fold(store, generation, folded).folded
+    assert fold(store, generation, [folded])[0].folded
     assert seen == [False]
     assert_folded(store, generation, state(1))
 
@@ -181,9 +163,68 @@ def test_a_store_that_loses_rows_after_every_write_ends_the_folding_with_an_erro
 
     store.put = losing_put
     with pytest.raises(DataLossError, match="keeps losing what was folded"):
-        fold(store, generation, cut)
+        fold(store, generation, [cut])
     assert not cuts_of(store.records, generation)[0].folded
     del store.put
     store.losses = 0
-    assert fold(store, generation, cut).folded
+    assert fold(store, generation, [cut])[0].folded
     assert_folded(store, generation, state(1))
+
+
+@pytest.mark.parametrize("lost_at", [0, 1, 5])
+def test_cuts_that_are_folded_at_once_write_the_newest_row_of_each_key(redis_server, lost_at):
+    """A node goes back while the second of four groups of shards is put, or not at all."""
+    store = open_store(redis_server.url)
+    generation = full_export(store)
+    for number in (1, 2, 3):
+        with lock_exports(store.records, "m") as lock:
+            write(store, generation, lock, number)
+    client = redis_server.client()
+    names = [n for n in client.scan_iter(count=1000) if b"!" not in n and n != b"hotrow:{hr}"]
+    before = {name: client.dump(name) for name in names}
+    cuts = cuts_of(store.records, generation)
+    changed = {
+        int(key) for cut in cuts for b in read_blocks(store, generation, cut) for key in b.keys
+    }
+    written = []
+    put = store.put
+
+    def counted(*arguments):
+        if len(written) == lost_at:
+            for name, content in before.items():
+                client.restore(name, 0, content, replace=True)
+        written.append(put(*arguments))
+        return written[-1]
+
+    store.put = counted
+    folded = fold(store, generation, cuts)
+    assert [cut.folded for cut in folded] == [True] * 3
+    assert cuts_of(store.records, generation) == folded
+    for cut in folded[:-1]:
+        forget_cuts(store, generation, [cut])
+    assert_folded(store, generation, state(3))
+    assert sum(written) >= len(changed)
+    if not lost_at:  # nothing was written before
+        assert sum(written) == len(changed)
+    client.close()
+    store.close()
+
+
+@pytest.mark.parametrize("most", [1, 1 << 40])
+def test_cuts_are_folded_at_once_as_far_as_memory_allows(redis_server, monkeypatch, most):
+    monkeypatch.setattr(taken_cuts, "_BYTES_AT_ONCE", most)
+    store = open_store(redis_server.url)
+    generation = full_export(store)
+    marks = []
+    set_watermarks = store.set_watermarks
+    store.set_watermarks = lambda g, version, *rest: (
+        marks.append(version),
+        set_watermarks(g, version, *rest),
+    )
+    with lock_exports(store.records, "m") as lock:
+        cuts = [write(store, generation, lock, number) for number in (1, 2, 3)]
+        fold_taken(store, generation, lock)
+    at_once = [cuts[-1].version] if most > 1 else [cut.version for cut in cuts]
+    assert sorted(set(marks)) == at_once
+    assert_folded(store, generation, state(3))
+    store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -9,10 +10,12 @@ import time
 
 import numpy as np
 import pytest
+from native_readers import native_readers
 from stored_rows import ArrayRows, exported, float_rows, make_live, some_keys
 
 from hotrow import _native
 from hotrow.errors import DataLossError, FailedPreconditionError, NotFoundError
+from hotrow.store import open_store
 from hotrow.store.deletion import delete_generation, delete_model, delete_unneeded
 from hotrow.store.full_export import write_generation
 from hotrow.store.generations import Generations
@@ -78,6 +81,22 @@ def test_an_export_is_complete_verified_and_live(store):
     assert Generations(store.records).model("m").live == generation.generation
     assert store.records.names("progress/") == []
     assert store.records.names("export/") == []
+
+
+@pytest.mark.parametrize(("growth", "planned", "slots"), [(1.0, 0, 0), (2.0, 65_536, 8 * 65_536)])
+def test_a_server_has_room_for_the_rows_that_a_growing_table_may_get(
+    tmp_path, growth, planned, slots
+):
+    with contextlib.closing(open_store(f"file://{tmp_path}", create=True)) as store:
+        with lock_exports(store.records, "m") as lock:
+            what = exported()
+            generation = write_generation(
+                store, what, sources()[:1], lock, shards=16, growth=growth
+            )
+        assert [table.planned_rows for table in generation.tables] == [planned]
+    reader = _native.LmdbReader(str(tmp_path), generation.generation)
+    cache = native_readers().HotRows(reader, rows=1 << 24)
+    assert 0 <= cache.slots - (slots or 2 * 4000) <= 32
 
 
 def test_each_export_has_newer_row_versions(store):

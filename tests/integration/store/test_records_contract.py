@@ -36,6 +36,16 @@ def test_names_are_listed_by_their_prefix(store):
     assert set(store.records.names("")) >= {"a/1", "b/1", "b/2", "c"}
 
 
+def test_texts_are_read_by_their_prefix(store):
+    texts = {"b/1": "one", "b/2": "ü\n", "lease/g/x": "held", "lease/g/y": "held, too"}
+    for name, text in {**texts, "c": "other"}.items():
+        assert store.records.swap(name, None, text)
+    assert store.records.texts("b/") == {"b/1": "one", "b/2": "ü\n"}
+    assert list(store.records.texts("b/")) == ["b/1", "b/2"]
+    assert store.records.texts("lease/g/") == {"lease/g/x": "held", "lease/g/y": "held, too"}
+    assert store.records.texts("d") == {}
+
+
 def test_numbers_are_never_given_twice(store, store_url):
     def take(_: int) -> list[int]:
         mine = open_store(store_url)

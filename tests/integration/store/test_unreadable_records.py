@@ -16,7 +16,7 @@ from hotrow.cli.main import main
 from hotrow.errors import DataLossError, FailedPreconditionError, HotrowError
 from hotrow.inspection import inspect_store
 from hotrow.ops.export.live_version import point_to_existing
-from hotrow.store.cuts import cuts_of, discard_unfinished, withdrawn_from
+from hotrow.store.cuts import cuts_of, discard_unfinished
 from hotrow.store.deletion import delete_generation, delete_model, delete_unneeded
 from hotrow.store.full_export import Exported, write_generation
 from hotrow.store.generations import Generations
@@ -24,6 +24,7 @@ from hotrow.store.leases import lock_exports
 from hotrow.store.readers import readers, use
 from hotrow.store.spec import Generation
 from hotrow.store.undo import undo_of
+from hotrow.store.withdrawn_cuts import withdrawn_from
 from hotrow.version_layout import FILE_NAME
 from hotrow.version_states import states_in_store
 

@@ -14,6 +14,7 @@ from hotrow import _native
 from hotrow.hold_bounds import HoldBounds
 from hotrow.lineage import Lineage, Start
 from hotrow.store.cut_blocks import TOMBSTONE
+from hotrow.store.cut_writing import write_cut
 from hotrow.store.cuts import TableChanges, cuts_of, dense_of, read_blocks
 from hotrow.store.full_export import write_generation
 from hotrow.store.generations import Generations
@@ -72,6 +73,21 @@ def changes_of(trained, lineage=RUN, dense_bytes=None):
         dense=dense(number) if dense_bytes is None else dense_bytes,
         dense_as_exported=number == 0,
         of_tables=of_tables,
+    )
+
+
+def write(store, generation, lock, number):
+    """Commits the changes from the state before to the n-th one; folds nothing."""
+    changes = changes_of(state(number))
+    return write_cut(
+        store,
+        generation,
+        lock,
+        changes=changes.of_tables((9 + number,)),
+        dense=changes.dense,
+        step=changes.step,
+        clocks=changes.clocks,
+        lineage="run",
     )
 
 

@@ -13,10 +13,8 @@ from hotrow.config import (
     RunConfig,
     load_config,
     parse_config,
-    refuse_unbuilt,
-    unbuilt_values,
 )
-from hotrow.errors import InvalidArgumentError, UnimplementedError
+from hotrow.errors import InvalidArgumentError
 
 
 @pytest.fixture
@@ -258,25 +256,22 @@ def test_data_options_that_do_not_fit_the_format_are_refused(raw, data, line):
 
 
 @pytest.mark.parametrize(
-    ("path", "value"),
+    ("online", "line"),
     [
-        ("online.source", "redis://x"),
-        ("online.publish_seconds", 2.0),
+        ({"models": "m"}, "models without store: publishing needs both"),
+        ({"store": "redis://x"}, "store without models: publishing needs both"),
+        ({"store": "lmdb:/rows", "models": "m"}, "store 'lmdb:/rows': no URL of a store"),
+        ({"join": {"key": "id"}}, "join without time: windows are of event time"),
+        ({"canary_servers": ["h:1"]}, "canary_servers without canary"),
+        ({"admin_token_file": "t"}, "admin_token_file without admin"),
+        ({"source": "redis://x", "publish_secs": 1}, "did you mean 'publish_seconds'"),
     ],
 )
-def test_a_part_that_is_not_built_is_legal_but_refused_by_name(raw, path, value):
-    config = parse_config(merged(raw, path, value))
-    with pytest.raises(UnimplementedError, match="not built yet") as refused:
-        refuse_unbuilt(config)
-    assert str(refused.value).startswith(f"{path}: ")
-    assert refused.value.exit_code == 2
-
-
-def test_default_values_of_parts_that_are_not_built_are_accepted(raw):
-    raw["online"] = {"source": None, "publish_seconds": 1.0}
-    config = parse_config(raw)
-    refuse_unbuilt(config)
-    assert list(unbuilt_values(config)) == []
+def test_settings_of_online_training_that_miss_another_are_refused(raw, online, line):
+    raw["online"] = online
+    with pytest.raises(InvalidArgumentError) as refused:
+        parse_config(raw)
+    assert line in str(refused.value)
 
 
 def test_a_configuration_cannot_be_changed(raw):

@@ -16,7 +16,6 @@ from hotrow.errors import (
     FailedPreconditionError,
     HotrowError,
     InvalidArgumentError,
-    UnimplementedError,
 )
 from hotrow.sealed_directory import seal_of
 from hotrow.trainer import progress
@@ -271,9 +270,9 @@ def test_a_malformed_line_ends_the_run_or_is_skipped_and_counted(config, tmp_pat
     assert "1 malformed line, the first is line 231: " in capsys.readouterr().err
 
 
-def test_a_part_that_is_not_built_is_refused_before_anything_is_written(config, tmp_path):
-    with pytest.raises(UnimplementedError, match=r"online.publish_seconds: 7"):
-        train(config(online={"publish_seconds": 7}), tmp_path / "run")
+def test_settings_that_do_not_fit_are_refused_before_anything_is_written(config, tmp_path):
+    with pytest.raises(InvalidArgumentError, match=r"online.source is not set"):
+        train(config(online={"publish_seconds": 7}), tmp_path / "run", online=True)
     with pytest.raises(InvalidArgumentError, match=r"parallel.workers is 7, but 1 ranks train"):
         train(config(parallel={"workers": 7}), tmp_path / "run")
     assert not (tmp_path / "run").exists()

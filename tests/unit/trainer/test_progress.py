@@ -34,6 +34,17 @@ def test_a_bar_has_the_total() -> None:
     assert "10/50" in stream.getvalue()
 
 
+def test_a_disk_that_is_full_refuses_lines_and_does_not_end_the_run() -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        stream = io.TextIOWrapper(full, write_through=True)
+        with pytest.raises(OSError, match="No space left"):
+            stream.write("a line")
+        progress = Progress(10, stream, 50)
+        progress.say("a line")
+        progress.report_training(30, 1, QUALITY, 1000.0)
+        progress.close()
+
+
 def say_on_a_terminal(line: str) -> str:
     stream = io.StringIO()
     stream.isatty = lambda: True  # type: ignore[method-assign]

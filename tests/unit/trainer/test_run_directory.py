@@ -86,6 +86,8 @@ def test_a_directory_without_a_run_cannot_be_reopened(tmp_path):
         ({"tables": {"C1/wide": {"learning_rate": 1.0}}}, "tables.C1/wide"),
         ({"train": {"shuffle": False}}, "train.shuffle"),
         ({"data": {"format": "criteo", "train": "/none", "batch_size": 7}}, "data.batch_size"),
+        ({"online": {"source": "file:/other"}}, "online.source"),
+        ({"online": {"late_seconds": 5.0, "late": "dead_letter"}}, "online.late"),
     ],
 )
 def test_a_run_is_not_continued_with_what_would_change_its_steps(run, changed, key):
@@ -100,6 +102,24 @@ def test_a_run_may_be_continued_for_longer_and_remembers_it(run):
     longer = config_of(train={"epochs": 5, "max_steps": 9}, checkpoint={"keep": 9})
     run._lock = RunDirectory.reopen(run.path, longer)._lock
     assert read_config(run.path) == longer
+
+
+def test_an_online_run_may_be_continued_with_another_store_and_other_gates(run):
+    run.close()
+    moved = config_of(
+        online={
+            "models": "/models",
+            "store": "redis://moved",
+            "publish_seconds": 5.0,
+            "publish_rows": 1000,
+            "max_hold_seconds": 5.0,
+            "canary": "/canary.csv",
+            "canary_auc_drop": 0.5,
+            "admin": "127.0.0.1:8600",
+        }
+    )
+    run._lock = RunDirectory.reopen(run.path, moved)._lock
+    assert read_config(run.path) == moved
 
 
 def test_metrics_come_back_without_numbers_that_json_lacks(run):

@@ -156,6 +156,10 @@ int hr_serving_show_attached(const char* manifest_path, uint64_t shown, const hr
       [&] { hotrow::show_attached(manifest_path, shown, to_layers(layers, count), fence); });
 }
 
+int hr_serving_merge_layers(const char* model, int64_t version) {
+  return guarded([&] { hotrow::merge_layers(model, version); });
+}
+
 int hr_serving_forget_cached(const char* model, int64_t version) {
   return guarded([&] { hotrow::bound_serving(model, version).tables->forget_cached(); });
 }
@@ -243,11 +247,16 @@ int hr_serving_set_topology(const char* model, int64_t version, const char* topo
 
 int hr_serving_counts(const char* model, int64_t version, hr_visit_count visit, void* context) {
   return guarded([&] {
-    hotrow::bound_serving(model, version)
-        .tables->visit_counts(
-            [&](const char* name, const std::string& of, double value, bool gauge) {
-              visit(context, name, of.c_str(), value, gauge ? 1 : 0);
-            });
+    const hotrow::Served served = hotrow::bound_serving(model, version);
+    served.tables->visit_counts(
+        [&](const char* name, const std::string& of, double value, bool gauge) {
+          visit(context, name, of.c_str(), value, gauge ? 1 : 0);
+        });
+    const auto& layers = served.overlay->layers;
+    visit(context, "cut_layers", "", static_cast<double>(layers.size()), 1);
+    size_t bytes = 0;
+    for (const auto& layer : layers) bytes += layer->bytes();
+    visit(context, "cut_layer_bytes", "", static_cast<double>(bytes), 1);
   });
 }
 

@@ -238,12 +238,24 @@ HR_API int hr_table_set_state(hr_table* table, const uint8_t* data, size_t size)
 HR_API int hr_table_merge_states(hr_table* table, const uint8_t* const* data, const size_t* sizes,
                                  const uint8_t* counts, size_t count);
 
+/* Marks rows that change for publishing, from now on, and those whose clock is above a step; as
+ * removed the keys that expired after it. since: null: all rows. */
+HR_API int hr_table_begin_publishing(hr_table* table, const uint32_t* since);
+/* Marks the rows of keys; a key without a row counts as removed. keys: (count). */
+HR_API int hr_table_mark_for_publishing(hr_table* table, const int64_t* keys, size_t count);
+/* Rows and removed keys that are marked. */
+HR_API size_t hr_table_marked_rows(const hr_table* table);
+
 /* --- snapshots: rows as they were, while training goes on; see table/snapshot.h --------------- */
 typedef struct hr_snapshot hr_snapshot;
 
+/* The rows that a snapshot reads: all; those written or created since the last kept one of the
+ * first two; those marked since the last kept one for publishing. */
+enum { HR_SINCE_ALL = 0, HR_SINCE_CHECKPOINT = 1, HR_SINCE_PUBLISH = 2 };
+
 /* Opens a snapshot of each table; their copies of rows share one budget of memory. tables,
- * snapshots: (count). due_only: only rows written since the last kept snapshot. */
-HR_API int hr_snapshots_open(hr_table* const* tables, size_t count, int due_only,
+ * snapshots: (count). since: HR_SINCE_*. */
+HR_API int hr_snapshots_open(hr_table* const* tables, size_t count, int since,
                              hr_snapshot** snapshots);
 HR_API size_t hr_snapshot_rows(const hr_snapshot* snapshot); /* at most */
 HR_API uint32_t hr_snapshot_step(const hr_snapshot* snapshot);
@@ -259,6 +271,8 @@ HR_API size_t hr_snapshot_copied_bytes(const hr_snapshot* snapshot);
 HR_API int hr_snapshot_short_of_memory(const hr_snapshot* snapshot);
 /* How long steps waited because the budget was used up. */
 HR_API double hr_snapshot_waited_seconds(const hr_snapshot* snapshot);
+/* Whether it was given up before it was read to its end; reads fail then. */
+HR_API int hr_snapshot_lost(const hr_snapshot* snapshot);
 /* Rows come in any order. *written is 0 at the end. */
 HR_API int hr_snapshot_read(hr_snapshot* snapshot, size_t count, const hr_rows* rows,
                             size_t* written);
@@ -386,6 +400,9 @@ typedef struct {
  * of an earlier state, to which the store went back, and fail; 0: they are not checked. */
 HR_API int hr_serving_show(const char* model, int64_t version, uint64_t shown,
                            const hr_cut_layer* layers, size_t count, uint64_t fence);
+/* Merges older cuts in memory if there are many, beside lookups, which read the same rows before
+ * and afterwards. */
+HR_API int hr_serving_merge_layers(const char* model, int64_t version);
 /* Drops cached rows, which may be older than the store's: they are read anew. */
 HR_API int hr_serving_forget_cached(const char* model, int64_t version);
 /* Sets whether rows in memory may be old because the store cannot be followed. */

@@ -414,14 +414,26 @@ int hr_table_merge_states(hr_table* table, const uint8_t* const* data, const siz
   });
 }
 
-int hr_snapshots_open(hr_table* const* tables, size_t count, int due_only,
-                      hr_snapshot** snapshots) {
+int hr_table_begin_publishing(hr_table* table, const uint32_t* since) {
   return guarded([&] {
-    const auto budget = std::make_shared<hotrow::SnapshotBudget>();
+    table->table->begin_publishing(since == nullptr ? std::nullopt : std::optional(*since));
+  });
+}
+
+int hr_table_mark_for_publishing(hr_table* table, const int64_t* keys, size_t count) {
+  return guarded([&] { table->table->mark_for_publishing(keys, count); });
+}
+
+size_t hr_table_marked_rows(const hr_table* table) { return table->table->marked_rows(); }
+
+int hr_snapshots_open(hr_table* const* tables, size_t count, int since, hr_snapshot** snapshots) {
+  return guarded([&] {
+    const auto kind = static_cast<hotrow::Since>(since);
+    const auto budget = std::make_shared<hotrow::SnapshotBudget>(hotrow::when_spent(kind));
     std::vector<std::unique_ptr<hr_snapshot>> opened;
     for (size_t i = 0; i < count; ++i) {
-      opened.emplace_back(new hr_snapshot{tables[i]->table,
-                                          tables[i]->table->open_snapshot(due_only != 0, budget)});
+      opened.emplace_back(
+          new hr_snapshot{tables[i]->table, tables[i]->table->open_snapshot(kind, budget)});
     }
     for (size_t i = 0; i < count; ++i) snapshots[i] = opened[i].release();
   });
@@ -449,6 +461,7 @@ int hr_snapshot_short_of_memory(const hr_snapshot* snapshot) {
 double hr_snapshot_waited_seconds(const hr_snapshot* snapshot) {
   return snapshot->snapshot->waited_seconds();
 }
+int hr_snapshot_lost(const hr_snapshot* snapshot) { return snapshot->snapshot->lost(); }
 
 int hr_snapshot_read(hr_snapshot* snapshot, size_t count, const hr_rows* rows, size_t* written) {
   return guarded([&] { *written = snapshot->snapshot->read(count, to_arrays(*rows)); });

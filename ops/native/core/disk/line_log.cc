@@ -153,18 +153,6 @@ uint32_t LineLog::pop(SegmentQueue& queue) {
   return number;
 }
 
-void LineLog::append(SegmentQueue& queue, SegmentQueue& tail) {
-  if (tail.size == 0) return;
-  if (queue.size == 0) {
-    queue = tail;
-  } else {
-    segments_[queue.last].buffer = tail.first;
-    queue.last = tail.last;
-    queue.size += tail.size;
-  }
-  tail = {};
-}
-
 // reserve: segments to leave to other threads.
 bool LineLog::may_take_segment(uint32_t reserve) const {
   return free_.size > reserve ||
@@ -297,47 +285,55 @@ void LineLog::take_written(uint32_t number) {
 }
 
 // Writes a segment to the file. When the disk is full, the blocks of free segments may make room.
-// The caller does not hold mutex_.
-std::optional<Error> LineLog::write_segment(uint32_t number, const std::byte* data) {
+std::optional<Error> LineLog::write_segment(std::unique_lock<std::mutex>& lock, uint32_t number) {
+  const std::byte* data = buffers_[segments_[number].buffer].data();
   while (true) {
+    const uint64_t made = rooms_made_;
     std::optional<Error> error;
+    lock.unlock();
     try {
       file_.write(uint64_t{number} * segment_bytes_, data, segment_bytes_);
-      return std::nullopt;
     } catch (const Error& problem) {
       error = problem;
     } catch (const std::exception& problem) {
       error = Error(Code::kResourceExhausted, problem.what());  // std::bad_alloc
     }
-    if (error->code() != Code::kResourceExhausted || !free_blocks()) return error;
+    lock.lock();
+    if (!error || error->code() != Code::kResourceExhausted) return error;
+    if (rooms_made_ == made) free_blocks(lock);
+    if (rooms_made_ == made) return error;
   }
 }
 
-// Gives the disk the blocks of some free segments. False: there are none.
-bool LineLog::free_blocks() {
+// Gives the disk the blocks of some free segments, after another thread that does so.
+void LineLog::free_blocks(std::unique_lock<std::mutex>& lock) {
+  const uint64_t made = rooms_made_;
+  is_idle_.wait(lock, [&] { return !freeing_; });
+  if (rooms_made_ != made) return;
   std::array<uint32_t, kSegmentTries> taken;
   size_t count = 0;
-  {
-    std::lock_guard lock(mutex_);
-    for (size_t tries = free_.size; tries > 0 && count < taken.size(); --tries) {
-      const uint32_t number = pop(free_);
-      if (segments_[number].hole || segments_[number].pins.load() != 0) {
-        push(free_, number);
-      } else {
-        taken[count++] = number;
-      }
+  for (size_t tries = free_.size; tries > 0 && count < taken.size(); --tries) {
+    const uint32_t number = pop(free_);
+    if (segments_[number].hole || segments_[number].pins.load() != 0) {
+      push(free_, number);
+    } else {
+      taken[count++] = number;
     }
   }
+  freeing_ = true;
+  lock.unlock();
   bool freed = false;
   for (size_t i = 0; i < count; ++i) {
     freed |= file_.make_hole(uint64_t{taken[i]} * segment_bytes_, segment_bytes_);
   }
-  std::lock_guard lock(mutex_);
+  lock.lock();
   for (size_t i = 0; i < count; ++i) {
     segments_[taken[i]].hole = true;
     push(free_, taken[i]);
   }
-  return freed;
+  freeing_ = false;
+  if (freed) ++rooms_made_;
+  is_idle_.notify_all();
 }
 
 // Writes full segments, in order.
@@ -348,11 +344,8 @@ void LineLog::run_writer() {
     if (stopping_) return;
     const uint32_t number = queue_.front();
     const uint32_t buffer = segments_[number].buffer;
-    const std::byte* data = buffers_[buffer].data();
     writing_ = true;
-    lock.unlock();
-    const std::optional<Error> error = write_segment(number, data);
-    lock.lock();
+    const std::optional<Error> error = write_segment(lock, number);
     writing_ = false;
     if (error) {
       error_ = error;
@@ -369,32 +362,53 @@ void LineLog::run_writer() {
 
 // --- holds and the whole -------------------------------------------------------------------------
 
-void LineLog::hold() {
+LineLog::Hold LineLog::hold() {
   std::lock_guard lock(mutex_);
-  ++holds_;
+  holds_.push_back(openings_);
   lacks_room_ = false;
   kept_to_ = openings_;
   young_segments_ = 0;
   young_lines_ = 0;
+  return openings_;
 }
 
-void LineLog::release_hold() {
+void LineLog::release(Hold hold) {
   std::lock_guard lock(mutex_);
-  if (--holds_ > 0) return;
-  young_segments_ = used_segments_;
-  young_lines_ = live_lines_;
-  append(free_, held_);
+  holds_.erase(std::find(holds_.begin(), holds_.end(), hold));
+  const uint64_t kept_to = holds_.empty() ? 0 : *std::max_element(holds_.begin(), holds_.end());
+  if (kept_to == kept_to_) return;
+  kept_to_ = kept_to;
+  free_held();
   stuck_ = false;
   lacks_room_ = false;
+  ++rooms_made_;
   // The free segments are room for lines that the disk had none for.
   if (is_full()) write_again();
   if (should_clean()) to_clean_.notify_one();
 }
 
+void LineLog::free_held() {
+  for (size_t left = held_.size; left > 0; --left) {
+    const uint32_t number = pop(held_);
+    push(is_kept(number) ? held_ : free_, number);
+  }
+  young_segments_ = used_segments_;
+  young_lines_ = live_lines_;
+  if (kept_to_ == 0) return;
+  young_segments_ = 0;
+  young_lines_ = 0;
+  for (uint32_t number = 0; number < segment_count_; ++number) {
+    const Segment& segment = segments_[number];
+    if (segment.state.load(std::memory_order_relaxed) == kFree || is_kept(number)) continue;
+    ++young_segments_;
+    young_lines_ += segment.live.load(std::memory_order_relaxed);
+  }
+}
+
 void LineLog::clear() {
   std::unique_lock lock(mutex_);
-  if (holds_ > 0) {
-    fail(Code::kFailedPrecondition, "lines on disk are held by %zu snapshots", holds_);
+  if (!holds_.empty()) {
+    fail(Code::kFailedPrecondition, "lines on disk are held by %zu snapshots", holds_.size());
   }
   paused_ = true;
   is_idle_.wait(lock, [&] { return !writing_ && !cleaning_; });

@@ -87,11 +87,14 @@ class LineLog {
   using Location = uint32_t;
   static constexpr Location kNowhere = 0xffffffff;
 
-  // Until the matching `release`, every line that is current now stays readable at its location.
-  // Segments that are opened meanwhile are cleaned as always, so the file grows by at most 1.8
-  // times the lines of the rows that are rewritten.
-  void hold();
-  void release_hold();
+  // Identifies a hold.
+  using Hold = uint64_t;
+  // Until its `release`, every line that is current now stays readable at its location. Segments
+  // that are opened meanwhile are cleaned as always, so the file grows by at most 1.8 times the
+  // lines of the rows that are rewritten. Several may hold; what only a released one kept is
+  // cleaned from then on.
+  Hold hold();
+  void release(Hold hold);
   // kNowhere: the row has no line.
   Location location(uint32_t partition, uint32_t place) const {
     const std::atomic<uint32_t>* found = map_[partition].find(place);
@@ -172,14 +175,14 @@ class LineLog {
   // The caller holds mutex_ for all of these.
   // Whether a hold keeps the segment.
   bool is_kept(uint32_t segment) const {
-    return holds_ > 0 && segments_[segment].born.load(std::memory_order_relaxed) <= kept_to_;
+    return segments_[segment].born.load(std::memory_order_relaxed) <= kept_to_;
   }
   void append(Stream& stream, std::atomic<uint32_t>& entry, Owner owner, const std::byte* line);
   void let_go(Location location);
   void make_free(uint32_t segment);
   void push(SegmentQueue& queue, uint32_t segment);
   uint32_t pop(SegmentQueue& queue);
-  void append(SegmentQueue& queue, SegmentQueue& tail);  // empties the tail
+  void free_held();  // what is kept no longer
   uint32_t take_segment();
   bool may_take_segment(uint32_t reserve) const;
   void start_segment(Stream& stream, uint32_t segment, uint32_t buffer);
@@ -195,12 +198,13 @@ class LineLog {
   void throw_background_error();
   void write_again();
   void start_cleaned();
-  void write_cleaned(std::unique_lock<std::mutex>& lock);  // opens it meanwhile
+  // These open it meanwhile.
+  void write_cleaned(std::unique_lock<std::mutex>& lock);
+  std::optional<Error> write_segment(std::unique_lock<std::mutex>& lock, uint32_t segment);
+  void free_blocks(std::unique_lock<std::mutex>& lock);
 
   // The caller does not hold it.
   void stop(std::thread& thread);
-  std::optional<Error> write_segment(uint32_t segment, const std::byte* data);
-  bool free_blocks();
   void run_writer();
   void run_cleaner();
   bool clean_some();
@@ -234,14 +238,15 @@ class LineLog {
   uint32_t segment_count_ = 0;
   uint32_t used_segments_ = 0;  // not free
   SegmentQueue free_;           // can be reused, once they have no readers
-  SegmentQueue held_;           // can be reused, once nothing is held
+  SegmentQueue held_;           // can be reused, once they are not kept
   uint64_t live_lines_ = 0;
   uint64_t lines_to_free_ = 0;  // by the cleaner, as writers go on
-  size_t holds_ = 0;
+  std::vector<Hold> holds_;     // each the last opening that it keeps
   std::atomic<bool> lacks_room_{false};
-  uint64_t openings_ = 0;  // of segments
-  // While held: segments up to this opening are kept; those after it that are not free, and their
-  // current lines.
+  uint64_t rooms_made_ = 0;  // how often a hold ended, or free segments gave their blocks back
+  uint64_t openings_ = 0;    // of segments, from 1 on
+  // Segments up to this opening are kept, the last of the holds; 0: none. Those after it that are
+  // not free, and their current lines.
   uint64_t kept_to_ = 0;
   uint32_t young_segments_ = 0;
   uint64_t young_lines_ = 0;
@@ -258,7 +263,7 @@ class LineLog {
   bool stuck_ = false;          // the cleaner found no work; reset when a segment is opened
   bool paused_ = false;         // by clear
   bool stopping_ = false;
-  bool writing_ = false, cleaning_ = false;
+  bool writing_ = false, cleaning_ = false, freeing_ = false;
 
   uint64_t lines_written_ = 0, lines_cleaned_ = 0, segments_cleaned_ = 0, waits_ = 0;
   uint64_t segments_written_ = 0;

@@ -21,6 +21,7 @@ void LineLog::run_cleaner() {
     to_clean_.wait(lock, [&] { return stopping_ || (!stuck_ && should_clean()); });
     if (stopping_) return;
     cleaning_ = true;
+    const uint64_t made = rooms_made_;
     lock.unlock();
     bool moved = false;
     std::optional<Error> error;
@@ -33,8 +34,10 @@ void LineLog::run_cleaner() {
     }
     lock.lock();
     cleaning_ = false;
-    if (error) error_ = error;
-    if (!moved) stuck_ = true;
+    // With room since, it tries again.
+    const bool again = error && error->code() == Code::kResourceExhausted && rooms_made_ != made;
+    if (error && !again) error_ = error;
+    if (!moved && !again) stuck_ = true;
     has_room_.notify_all();
     is_idle_.notify_all();
   }
@@ -67,7 +70,7 @@ std::vector<uint32_t> LineLog::emptiest_segments() const {
   {
     std::lock_guard lock(mutex_);
     count = segment_count_;
-    kept_to = holds_ > 0 ? kept_to_ : 0;
+    kept_to = kept_to_;
   }
   std::priority_queue<std::pair<uint32_t, uint32_t>> fewest;  // (lines, number), the most on top
   uint32_t limit = segment_lines_;
@@ -181,10 +184,7 @@ void LineLog::start_cleaned() {
 // Writes the cleaner's full segment. After an error it stays in memory.
 void LineLog::write_cleaned(std::unique_lock<std::mutex>& lock) {
   const uint32_t number = cleaned_.segment;
-  const std::byte* data = buffers_[segments_[number].buffer].data();
-  lock.unlock();
-  const std::optional<Error> error = write_segment(number, data);
-  lock.lock();
+  const std::optional<Error> error = write_segment(lock, number);
   if (error) throw *error;
   cleaned_ = {};
   take_written(number);

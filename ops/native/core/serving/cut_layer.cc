@@ -50,7 +50,7 @@ int64_t checksum_of(const std::byte* block, size_t bytes) {
 
 CutLayer::CutLayer(const std::string& path, RowVersion version,
                    const std::vector<StoredTable>& tables)
-    : version_(version), content_(content_of(path)), indexes_(tables.size()) {
+    : files_{{path, version}}, content_(content_of(path)), indexes_(tables.size()) {
   std::vector<size_t> rows(tables.size());
   for (size_t offset = 0; offset < content_.size();) {
     const Block block = read_block(path, offset, tables);
@@ -58,29 +58,85 @@ CutLayer::CutLayer(const std::string& path, RowVersion version,
     rows[block.table] += block.count;
     offset = block.first + block.count * block.record_bytes;
   }
-  for (size_t t = 0; t < tables.size(); ++t) {
-    if (rows[t] == 0) continue;
-    size_t slots = 1;
-    while (slots < kRoom * rows[t]) slots *= 2;
-    indexes_[t].slots.resize(slots);
-    indexes_[t].mask = slots - 1;
-  }
+  for (size_t t = 0; t < tables.size(); ++t) reserve(t, rows[t]);
   for (const Block& block : blocks_) {
-    Index& index = indexes_[block.table];
     for (size_t i = 0; i < block.count; ++i) {
       const size_t record = block.first + i * block.record_bytes;
       const auto key = read<int64_t>(&content_[record]);
-      if ((read<RowVersion>(&content_[record + sizeof(key)]) & ~kTombstone) != version_) {
+      if ((read<RowVersion>(&content_[record + sizeof(key)]) & ~kTombstone) != version) {
         fail(Code::kDataLoss, "blocks of a cut, %s: a row of another cut", path.c_str());
       }
-      size_t at = index.home(key);
-      while (index.slots[at].record != 0 && index.slots[at].key != key) at = (at + 1) & index.mask;
       // For a key that occurs twice, the first row stays, as in the store.
-      if (index.slots[at].record != 0) continue;
-      index.slots[at] = {key, record};
-      ++rows_;
+      add(block.table, key, record);
     }
   }
+}
+
+CutLayer::CutLayer(const std::vector<std::shared_ptr<const CutLayer>>& layers,
+                   const std::vector<StoredTable>& tables)
+    : indexes_(tables.size()) {
+  std::vector<size_t> most(tables.size());  // rows, duplicates too
+  size_t bytes = kLayerHead;                // no record is at 0
+  for (const auto& layer : layers) {
+    files_.insert(files_.end(), layer->files_.begin(), layer->files_.end());
+    for (const Block& block : layer->blocks_) {
+      most[block.table] += block.count;
+      bytes += block.count * block.record_bytes;
+    }
+  }
+  content_.reserve(bytes);
+  content_.resize(kLayerHead);
+  for (size_t t = 0; t < tables.size(); ++t) {
+    if (most[t] == 0) continue;
+    reserve(t, most[t]);
+    Block all{t, content_.size(), 0, kRecordHead + tables[t].row_bytes()};
+    for (const auto& layer : layers) {
+      for (const Block& block : layer->blocks_) {
+        if (block.table != t) continue;
+        for (size_t i = 0; i < block.count; ++i) {
+          const std::byte* const from = &layer->content_[block.first + i * block.record_bytes];
+          if (!add(t, read<int64_t>(from), content_.size())) continue;
+          content_.insert(content_.end(), from, from + block.record_bytes);
+          ++all.count;
+        }
+      }
+    }
+    blocks_.push_back(all);
+    if (most[t] < 2 * all.count) continue;
+    // Many rows replaced others: a smaller index suffices.
+    indexes_[t] = {};
+    rows_ -= all.count;
+    reserve(t, all.count);
+    for (size_t i = 0; i < all.count; ++i) {
+      const size_t record = all.first + i * all.record_bytes;
+      add(t, read<int64_t>(&content_[record]), record);
+    }
+  }
+  content_.shrink_to_fit();
+}
+
+size_t CutLayer::bytes() const {
+  size_t bytes = content_.capacity();
+  for (const Index& index : indexes_) bytes += index.slots.capacity() * sizeof(Slot);
+  return bytes;
+}
+
+void CutLayer::reserve(size_t table, size_t rows) {
+  if (rows == 0) return;
+  size_t slots = 1;
+  while (slots < kRoom * rows) slots *= 2;
+  indexes_[table].slots.resize(slots);
+  indexes_[table].mask = slots - 1;
+}
+
+bool CutLayer::add(size_t table, int64_t key, uint64_t record) {
+  Index& index = indexes_[table];
+  size_t at = index.home(key);
+  while (index.slots[at].record != 0 && index.slots[at].key != key) at = (at + 1) & index.mask;
+  if (index.slots[at].record != 0) return false;
+  index.slots[at] = {key, record};
+  ++rows_;
+  return true;
 }
 
 CutLayer::Block CutLayer::read_block(const std::string& path, size_t offset,
@@ -105,7 +161,7 @@ CutLayer::Block CutLayer::read_block(const std::string& path, size_t offset,
       read<int64_t>(head + kChecksum)) {
     damaged("is damaged");
   }
-  if (read<RowVersion>(head + kVersion) != version_) damaged("is of another cut");
+  if (read<RowVersion>(head + kVersion) != version()) damaged("is of another cut");
   return block;
 }
 

@@ -22,7 +22,17 @@ class DeviceLayer {
   virtual ~DeviceLayer() = default;
 };
 
-// The rows of one cut. Immutable once its tables share it.
+// Rows of a cut in a file.
+struct LayerFile {
+  std::string path;
+  RowVersion version;  // of the cut
+
+  bool operator==(const LayerFile& other) const {
+    return version == other.version && path == other.path;
+  }
+};
+
+// The rows of one cut, or of several: of a key, the newest one. Immutable once its tables share it.
 class CutLayer {
  public:
   // path: of a file of whole blocks, one after the other (docs/formats.md, "Cuts"). version: of the
@@ -30,8 +40,15 @@ class CutLayer {
   // blocks that are damaged or belong to another cut, and for dense weights.
   CutLayer(const std::string& path, RowVersion version, const std::vector<StoredTable>& tables);
 
-  RowVersion version() const { return version_; }
+  // Merges layers, the newest first: finds what an overlay of them finds. One at least.
+  CutLayer(const std::vector<std::shared_ptr<const CutLayer>>& layers,
+           const std::vector<StoredTable>& tables);
+
+  RowVersion version() const { return files_.front().version; }  // of the newest cut
+  // Its cuts, the newest first.
+  const std::vector<LayerFile>& files() const { return files_; }
   size_t rows() const { return rows_; }  // tombstones, too
+  size_t bytes() const;                  // of memory
 
   // A row as stored, or a tombstone.
   struct Row {
@@ -80,9 +97,13 @@ class CutLayer {
 
   Block read_block(const std::string& path, size_t offset,
                    const std::vector<StoredTable>& tables) const;
+  // Makes room in the index of a table, which is empty.
+  void reserve(size_t table, size_t rows);
+  // Adds a key unless it is there; returns whether it was not.
+  bool add(size_t table, int64_t key, uint64_t record);
   Row row_of(uint64_t record) const;
 
-  RowVersion version_;
+  std::vector<LayerFile> files_;
   size_t rows_ = 0;
   std::vector<std::byte> content_;
   std::vector<Block> blocks_;

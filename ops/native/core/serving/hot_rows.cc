@@ -86,7 +86,7 @@ struct HotRows::Pool {
   size_t words;                // of a row
   std::vector<size_t> tables;  // by number in the pool
   std::vector<uint64_t> salts;
-  uint64_t stored = 0;  // rows of its tables
+  uint64_t stored = 0;  // rows that its tables may have
   bool bounded = true;  // all tables state their numbers of rows
   AnonymousArray<HotSet> sets;
   AnonymousArray<Word> rows;  // (slots, words)
@@ -191,8 +191,8 @@ HotRows::HotRows(std::vector<StoredTable> tables, const HotRowsOptions& options)
                             static_cast<uint32_t>(pool->words)});
     pool->tables.push_back(t);
     pool->salts.push_back(salt);
-    pool->stored += std::max<uint64_t>(table.rows, 1);
-    pool->bounded = pool->bounded && table.rows > 0;
+    pool->stored += std::max<uint64_t>(table.most_rows(), 1);
+    pool->bounded = pool->bounded && table.most_rows() > 0;
   }
   double stored_rows = 0, stored_bytes = 0;
   for (const auto& pool : pools_) {

@@ -33,6 +33,16 @@ uint64_t next_id() {
   return ++last;
 }
 
+// How many of a merged layer's newest cuts are the files from `at` on.
+size_t common_files(const CutLayer& merged, const std::vector<LayerFile>& files, size_t at) {
+  size_t same = 0;
+  while (same < merged.files().size() && at + same < files.size() &&
+         merged.files()[same] == files[at + same]) {
+    ++same;
+  }
+  return same;
+}
+
 // Limits the rows that a warm-up reads.
 class WarmUpPace {
  public:
@@ -227,6 +237,68 @@ std::shared_ptr<const CutLayer> ServingTables::layer(const std::string& path,
   }
   layers_[path] = read;
   return read;
+}
+
+std::vector<std::shared_ptr<const CutLayer>> ServingTables::layers(
+    const std::vector<LayerFile>& files) const {
+  std::vector<std::shared_ptr<const CutLayer>> found, known;
+  {
+    const std::lock_guard lock(layers_mutex_);
+    known = merged();
+  }
+  for (size_t at = 0; at < files.size();) {
+    std::shared_ptr<const CutLayer> best;
+    size_t covered = 0;
+    for (const auto& merged : known) {
+      const size_t same = common_files(*merged, files, at);
+      // Its other cuts must not be newer than a listed one.
+      const bool fits = same == merged->files().size() || at + same == files.size();
+      if (fits && same > covered) {
+        best = merged;
+        covered = same;
+      }
+    }
+    if (best == nullptr) {
+      best = layer(files[at].path, files[at].version);
+      covered = 1;
+    }
+    found.push_back(std::move(best));
+    at += covered;
+  }
+  return found;
+}
+
+std::vector<std::shared_ptr<const CutLayer>> ServingTables::merged() const {
+  std::vector<std::shared_ptr<const CutLayer>> found;
+  for (auto known = merged_.begin(); known != merged_.end();) {
+    found.push_back(known->lock());
+    if (found.back() != nullptr) {
+      ++known;
+      continue;
+    }
+    found.pop_back();
+    known = merged_.erase(known);
+  }
+  return found;
+}
+
+std::shared_ptr<const CutLayer> ServingTables::merge(
+    const std::vector<std::shared_ptr<const CutLayer>>& layers) const {
+  std::vector<LayerFile> files;
+  for (const auto& layer : layers) {
+    files.insert(files.end(), layer->files().begin(), layer->files().end());
+  }
+  {
+    const std::lock_guard lock(layers_mutex_);
+    for (const auto& known : merged()) {
+      if (known->files() == files) return known;
+    }
+  }
+  auto made = std::make_shared<CutLayer>(layers, tables());
+  if (on_gpu_ != nullptr) made->set_on_device(on_gpu_->keys_of(*made));
+  const std::lock_guard lock(layers_mutex_);
+  merged_.push_back(made);
+  return made;
 }
 
 void ServingTables::folded(const CutLayer& layer) const {

@@ -70,6 +70,13 @@ class ServingTables {
 
   // The rows of a cut; shared while any caller holds them. Fails as CutLayer does.
   std::shared_ptr<const CutLayer> layer(const std::string& path, RowVersion version) const;
+  // The layers of these cuts, the newest first; merged ones where there are any. Cuts that are not
+  // listed and older than all that are may be in the last layer, too: the store has their rows.
+  // Fails as `layer`.
+  std::vector<std::shared_ptr<const CutLayer>> layers(const std::vector<LayerFile>& files) const;
+  // One layer in place of these, the newest first; shared while any caller holds it.
+  std::shared_ptr<const CutLayer> merge(
+      const std::vector<std::shared_ptr<const CutLayer>>& layers) const;
   // Updates the cache with the layer's rows, which the store has now.
   void folded(const CutLayer& layer) const;
   // Drops cached rows, which may be older than the store's now.
@@ -96,6 +103,8 @@ class ServingTables {
   void visit_histograms(const VisitHistogram& visit) const;
 
  private:
+  // The merged layers that callers hold. The caller holds the lock.
+  std::vector<std::shared_ptr<const CutLayer>> merged() const;
   void visit_redis(const Visit& visit) const;
   void visit_gpu(const Visit& visit) const;
   // Fills the cache with the rows that training used most, as many as fit.
@@ -114,6 +123,7 @@ class ServingTables {
   mutable std::atomic<bool> stale_{false};
   mutable std::mutex layers_mutex_;
   mutable std::map<std::string, std::weak_ptr<const CutLayer>> layers_;  // by path
+  mutable std::vector<std::weak_ptr<const CutLayer>> merged_;
 };
 
 }  // namespace hotrow

@@ -1,6 +1,7 @@
 // The source of served rows: memory, LMDB, Redis, or a cache in front of one of them.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -18,8 +19,12 @@ struct StoredTable {
   size_t width = 0;  // D
   StoredType type = StoredType::kFloat32;
   float default_value = 0.0f;
-  uint64_t rows = 0;   // as exported
-  uint64_t pages = 0;  // in each virtual shard; of stores with pages
+  uint64_t rows = 0;          // as exported
+  uint64_t pages = 0;         // in each virtual shard; of stores with pages
+  uint64_t planned_rows = 0;  // the pages are laid out for so many, as it grows; 0: for `rows`
+
+  // It may have so many before a trainer exports it anew (`_MOST_GROWTH` of its store writer).
+  uint64_t most_rows() const { return std::max(rows, 4 * planned_rows); }
 
   size_t row_bytes() const { return hotrow::row_bytes(type, width); }
 };

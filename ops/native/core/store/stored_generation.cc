@@ -29,6 +29,9 @@ StoredGeneration parse_generation(const std::string& text) {
       table.default_value = static_cast<float>(entry.number("default_value"));
       table.rows = entry.whole("rows", 0, ~uint64_t{0});
       table.pages = entry.whole("pages", 0, uint64_t{1} << 40);
+      if (entry.has("planned_rows")) {
+        table.planned_rows = entry.whole("planned_rows", 0, uint64_t{1} << 60);
+      }
       generation.tables.push_back(std::move(table));
     }
   } catch (const Error& error) {

@@ -16,10 +16,6 @@ constexpr size_t kFirstBlockBytes = size_t{4} << 10;
 // Rows that are read from disk together.
 constexpr size_t kPieceRows = 4096;
 
-bool bit(const std::vector<uint64_t>& bits, size_t i) { return (bits[i >> 6] >> (i & 63)) & 1; }
-
-void set_bit(std::vector<uint64_t>& bits, size_t i) { bits[i >> 6] |= uint64_t{1} << (i & 63); }
-
 }  // namespace
 
 RowShape::RowShape(const TableOptions& table)
@@ -39,14 +35,14 @@ Partition::Partition(const RowShape& shape, SlabMemory& memory, size_t partition
       number_(number),
       index_(memory),
       admission_(make_admission_filter(shape.options.admission, partitions)),
-      initial_(shape.options.width) {}
+      initial_(shape.options.width),
+      snapshots_{PartitionSnapshot(*this), PartitionSnapshot(*this)} {}
 
 size_t Partition::bytes() const {
-  return blocks_.capacity() * sizeof(blocks_[0]) + free_.capacity() * sizeof(free_[0]) +
-         (due_.capacity() + old_due_.capacity()) * sizeof(uint64_t) +
-         (removed_.capacity() + old_removed_.capacity()) * sizeof(int64_t) +
-         copy_of_.capacity() * sizeof(uint32_t) + copies_.bytes() + bypass.bytes(shape_->stride) +
-         tombstones.bytes() + (admission_ ? admission_->bytes() : 0);
+  size_t snapshots = 0;
+  for (const PartitionSnapshot& snapshot : snapshots_) snapshots += snapshot.bytes();
+  return blocks_.capacity() * sizeof(blocks_[0]) + free_.capacity() * sizeof(free_[0]) + snapshots +
+         bypass.bytes(shape_->stride) + tombstones.bytes() + (admission_ ? admission_->bytes() : 0);
 }
 
 uint32_t Partition::append_place() {
@@ -56,7 +52,7 @@ uint32_t Partition::append_place() {
     make_room(blocks_);
     blocks_.push_back(memory_->take(shape_->host_stride * shape_->block_rows(block)));
   }
-  if (tracking_ && due_.size() * 64 <= places_) due_.push_back(0);
+  for (PartitionSnapshot& snapshot : snapshots_) snapshot.add_place(places_);
   return static_cast<uint32_t>(places_++);
 }
 
@@ -97,7 +93,7 @@ uint32_t Partition::find_or_insert(uint64_t hash, int64_t key, uint32_t times, u
   header(place) = {key, clock, 0};
   if (shape_->log == nullptr) make_line(key, initial_.data(), at(place));
   index_.insert(hash, place);
-  if (tracking_) set_bit(due_, place);
+  note_created(place);
   return place;
 }
 
@@ -147,7 +143,7 @@ void Partition::put(int64_t key, const std::byte* line, uint32_t clock, uint32_t
   tombstones.erase(key);
   header(place) = {key, clock, count};
   index_.insert(hash, place);
-  if (tracking_) set_bit(due_, place);
+  note_created(place);
 }
 
 void Partition::put_line(uint32_t place, const std::byte* line) {
@@ -164,11 +160,10 @@ void Partition::add_free_places(uint64_t places) {
 
 void Partition::remove(uint32_t place) {
   make_room(free_);
-  if (tracking_) make_room(removed_);
+  for (PartitionSnapshot& snapshot : snapshots_) snapshot.reserve_removals(1);
   before_write(place);
   // From here on, nothing fails.
-  RowHeader& row = header(place);
-  if (tracking_) removed_.push_back(row.key);
+  for (PartitionSnapshot& snapshot : snapshots_) snapshot.note_removed(place);
   index_.erase(hash_at(place), place);
   if (shape_->log != nullptr) {
     bypass.remove(place);
@@ -243,15 +238,11 @@ const RowHeader& Partition::newest_header(uint32_t place) const {
 }
 
 void Partition::clear() {
-  for (size_t place = 0; tracking_ && place < places_; ++place) {
-    const RowHeader& row = header(static_cast<uint32_t>(place));
-    if (row.clock != kFree) removed_.push_back(row.key);
-  }
+  for (PartitionSnapshot& snapshot : snapshots_) snapshot.note_cleared();
   index_.clear();
   bypass.clear();
   std::vector<std::byte*>().swap(blocks_);
   std::vector<uint32_t>().swap(free_);
-  due_.clear();
   tombstones.clear();
   places_ = 0;
   sweep_place = 0;
@@ -320,149 +311,38 @@ void Partition::add_digest(bool weights_only, uint64_t digest[2]) const {
 
 // --- snapshots ----------------------------------------------------------------------------------
 
-// Of a place of the snapshot: whether the snapshot reads its row.
-bool Partition::wanted(size_t place) const { return !due_only_ || bit(old_due_, place); }
-
 void Partition::note_write(uint32_t place) {
-  // The clock does not show that a row is due: imported rows may be ahead of the table's step.
-  if (tracking_ && !bit(due_, place)) set_bit(due_, place);
-  if (!open_ || place >= snapshot_places_ || copy_of_[place] != 0) return;
-  if (!wanted(place)) {
-    if (adding_unchanged_) add_unchanged_row(place);
-    return;
-  }
-  if (shape_->log == nullptr) {
-    copy_of_[place] = 1 + copies_.add(at(place), copy_stride(), place);
-    return;
-  }
-  const OldVersion old{header(place), shape_->log->location(static_cast<uint32_t>(number_), place),
-                       0};
-  copy_of_[place] = 1 + copies_.add(reinterpret_cast<const std::byte*>(&old), copy_stride(), place);
+  for (PartitionSnapshot& snapshot : snapshots_) snapshot.note_write(place);
 }
 
-size_t Partition::begin_snapshot(bool due_only) {
-  std::vector<uint64_t> due((places_ + 63) / 64, 0);
-  std::vector<uint32_t> copy_of(places_, 0);
-  // From here on, nothing fails.
-  was_tracking_ = tracking_;
-  due_only_ = due_only && tracking_;
-  old_due_.swap(due_);
-  old_removed_.swap(removed_);
-  due_.swap(due);
-  removed_.clear();
-  snapshot_places_ = places_;
-  snapshot_next_ = unchanged_next_ = 0;
-  unchanged_digest_[0] = unchanged_digest_[1] = 0;
-  adding_unchanged_ = due_only_ && shape_->log == nullptr;
-  copy_of_.swap(copy_of);
-  for (uint32_t place : free_) {
-    if (header(place).clock == kFree) copy_of_[place] = kNothing;
-  }
-  open_ = tracking_ = watching_ = true;
-  if (!due_only_) return index_.size();
-  size_t rows = 0;
-  for (uint64_t word : old_due_) rows += static_cast<size_t>(__builtin_popcountll(word));
+void Partition::note_created(uint32_t place) noexcept {
+  for (PartitionSnapshot& snapshot : snapshots_) snapshot.note_created(place);
+}
+
+size_t Partition::begin_snapshot(SnapshotKind kind, bool due_only, bool digests) {
+  const size_t rows = snapshot(kind).begin(due_only, digests);
+  watching_ = true;
   return rows;
 }
 
-// Copies the row that the snapshot has at a place, to index `to`.
-void Partition::give_row(uint32_t place, size_t to, const RowArrays& out,
-                         std::vector<LineLog::ReadAt>* later) {
-  const uint32_t copy = copy_of_[place];
-  const std::byte* row = copy == 0 ? at(place) : copies_.at(copy - 1, copy_stride());
-  RowHeader head;
-  std::memcpy(&head, row, sizeof(head));
-  copy_of_[place] = kNothing;
-  if (out.keys != nullptr) out.keys[to] = head.key;
-  if (out.clocks != nullptr) out.clocks[to] = head.clock;
-  if (out.counts != nullptr) out.counts[to] = head.count;
-  if (out.places != nullptr) out.places[to] = place;
-  if (out.lines == nullptr) return;
-  std::byte* line = out.lines + to * shape_->line_bytes;
-  if (shape_->log == nullptr) {
-    std::memcpy(line, row + sizeof(head), shape_->line_bytes);
-  } else if (copy == 0) {
-    later->push_back({shape_->log->location(static_cast<uint32_t>(number_), place), line});
-  } else {
-    later->push_back({reinterpret_cast<const OldVersion*>(row)->location, line});
-  }
+void Partition::end_snapshot(SnapshotKind kind, bool keep) noexcept {
+  snapshot(kind).end(keep);
+  watching_ = any_tracking();
 }
 
-size_t Partition::read_snapshot(size_t count, const RowArrays& out,
-                                std::vector<LineLog::ReadAt>* later) {
-  size_t written = 0;
-  for (; snapshot_next_ < snapshot_places_ && written < count; ++snapshot_next_) {
-    const size_t place = snapshot_next_;
-    if (due_only_ && (place & 63) == 0 && old_due_[place >> 6] == 0) {
-      snapshot_next_ = std::min(place + 63, snapshot_places_ - 1);
-      continue;
-    }
-    if (copy_of_[place] == kNothing || !wanted(place)) continue;
-    give_row(static_cast<uint32_t>(place), written++, out, later);
-  }
-  if (snapshot_next_ == snapshot_places_) end_reading();
-  return written;
+void Partition::track(SnapshotKind kind) {
+  snapshot(kind).track();
+  watching_ = true;
 }
 
-// The snapshot reads no more rows from here: writes need no copies.
-void Partition::end_reading() {
-  copies_.clear();
-  if (adding_unchanged_) return;
-  snapshot_places_ = snapshot_next_ = 0;
-  std::vector<uint32_t>().swap(copy_of_);
+void Partition::stop_tracking(SnapshotKind kind) noexcept {
+  snapshot(kind).stop_tracking();
+  watching_ = any_tracking();
 }
 
-void Partition::add_unchanged_row(uint32_t place) {
-  copy_of_[place] = kNothing;
-  add_row_digest(header(place).key, at(place), sizeof(RowHeader) + shape_->line_bytes,
-                 unchanged_digest_);
-}
-
-size_t Partition::add_unchanged(size_t count) {
-  if (!adding_unchanged_) return 0;
-  size_t added = 0;
-  for (; unchanged_next_ < snapshot_places_ && added < count; ++unchanged_next_) {
-    if (copy_of_[unchanged_next_] != 0 || wanted(unchanged_next_)) continue;
-    add_unchanged_row(static_cast<uint32_t>(unchanged_next_));
-    ++added;
-  }
-  if (unchanged_next_ == snapshot_places_) {
-    adding_unchanged_ = false;
-    if (snapshot_next_ == snapshot_places_) end_reading();
-  }
-  return added;
-}
-
-size_t Partition::read_copies(size_t count, const RowArrays& out,
-                              std::vector<LineLog::ReadAt>* later) {
-  size_t written = 0;
-  for (; !copies_.empty() && written < count; copies_.drop_first(copy_stride())) {
-    const uint32_t place = copies_.place_of_first(copy_stride());
-    // Rows that were read in the order of places keep their copies until here.
-    if (copy_of_[place] != kNothing) give_row(place, written++, out, later);
-  }
-  return written;
-}
-
-void Partition::end_snapshot(bool keep) {
-  if (!keep) {
-    tracking_ = was_tracking_;
-    if (tracking_) {
-      for (size_t i = 0; i < old_due_.size(); ++i) due_[i] |= old_due_[i];
-      if (removed_.empty()) removed_.swap(old_removed_);
-      removed_.insert(removed_.end(), old_removed_.begin(), old_removed_.end());
-    } else {
-      due_.clear();
-      removed_.clear();
-    }
-  }
-  open_ = due_only_ = adding_unchanged_ = false;
-  watching_ = tracking_;
-  snapshot_places_ = snapshot_next_ = 0;
-  std::vector<uint64_t>().swap(old_due_);
-  std::vector<int64_t>().swap(old_removed_);
-  copies_.clear();
-  std::vector<uint32_t>().swap(copy_of_);
+bool Partition::any_tracking() const {
+  return std::any_of(snapshots_.begin(), snapshots_.end(),
+                     [](const PartitionSnapshot& snapshot) { return snapshot.tracking(); });
 }
 
 }  // namespace hotrow

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -13,7 +14,7 @@
 #include "core/kernels/kernels.h"
 #include "core/table/admission.h"
 #include "core/table/bypass_rows.h"
-#include "core/table/copied_rows.h"
+#include "core/table/partition_snapshot.h"
 #include "core/table/row_place.h"
 #include "core/table/table_options.h"
 #include "core/table/tombstones.h"
@@ -58,7 +59,7 @@ struct RowArrays {
   uint32_t* places = nullptr;
 };
 
-// Not synchronized, except that a snapshot's reader and the owner both hold `mutex` while a
+// Not synchronized, except that the readers of snapshots and the owner all hold `mutex` while a
 // snapshot is open. P partitions of a table.
 //
 // A row lives at a place, which is a number, and never moves. Places of removed rows are reused,
@@ -70,11 +71,13 @@ class Partition {
 
   // number: this partition's, below P.
   Partition(const RowShape& shape, SlabMemory& memory, size_t partitions, size_t number);
+  Partition(const Partition&) = delete;
 
-  std::mutex mutex;
+  mutable std::mutex mutex;
 
   size_t size() const { return index_.size(); }
   size_t places() const { return places_; }
+  const RowShape& shape() const { return *shape_; }
   size_t bytes() const;  // without what it took from the table's memory
 
   // --- rows -------------------------------------------------------------------------------------
@@ -117,7 +120,7 @@ class Partition {
   void add_free_places(uint64_t places);
   // Removes a row. Its place becomes free.
   void remove(uint32_t place);
-  // Drops everything but the last kept snapshot; relative to it, all rows count as removed. The
+  // Drops everything but the last kept snapshots; relative to them, all rows count as removed. The
   // caller clears the memory.
   void clear();
   // Call before a step writes the line or header at a place.
@@ -174,39 +177,16 @@ class Partition {
   AdmissionFilter* admission() const { return admission_.get(); }
 
   // --- snapshots --------------------------------------------------------------------------------
-  // due_only: only the rows written or created since the last kept snapshot. Returns an upper bound
-  // of how many rows will be read.
-  size_t begin_snapshot(bool due_only);
-  // Copies up to `count` rows as they were at begin_snapshot; returns 0 at the end and then frees
-  // the copies. later: lines that the caller has to read from the log.
-  size_t read_snapshot(size_t count, const RowArrays& out, std::vector<LineLog::ReadAt>* later);
-  // The same for copied rows alone, the oldest first; frees their copies. Returns 0 when there are
-  // no copies.
-  size_t read_copies(size_t count, const RowArrays& out, std::vector<LineLog::ReadAt>* later);
-  // Whether the snapshot reads all rows of its moment.
-  bool reads_all() const { return !due_only_; }
-  // Adds up to `count` rows that are not due, as they were at begin_snapshot, to their digest.
-  // Returns how many; 0 at the end. A step adds those that it writes before. Only of lines in
-  // memory.
-  size_t add_unchanged(size_t count);
-  // Of the rows that are not due; complete at the end of add_unchanged.
-  const uint64_t* unchanged_digest() const { return unchanged_digest_; }
-  // Keys removed since the last kept snapshot; in any order.
-  const std::vector<int64_t>& removed_so_far() const { return removed_; }
-  size_t copied_bytes() const { return copies_.bytes(); }
-  // keep: later due_only snapshots start from this one.
-  void end_snapshot(bool keep);
+  // The two kinds are independent: each has its marks, and may have an open snapshot.
+  PartitionSnapshot& snapshot(SnapshotKind kind) { return snapshots_[number_of(kind)]; }
+  const PartitionSnapshot& snapshot(SnapshotKind kind) const { return snapshots_[number_of(kind)]; }
+  // As PartitionSnapshot::begin and so on.
+  size_t begin_snapshot(SnapshotKind kind, bool due_only, bool digests);
+  void end_snapshot(SnapshotKind kind, bool keep) noexcept;
+  void track(SnapshotKind kind);
+  void stop_tracking(SnapshotKind kind) noexcept;
 
  private:
-  static constexpr uint32_t kNothing = 0xffffffffu;
-
-  // What a snapshot keeps of a row whose line is on disk.
-  struct OldVersion {
-    RowHeader header;
-    LineLog::Location location;
-    uint32_t unused;
-  };
-
   // A row since begin_changes.
   struct Inserted {
     uint32_t place;
@@ -216,19 +196,13 @@ class Partition {
   void take_back(const Inserted& row) noexcept;
   void end_undo() noexcept;
   void note_write(uint32_t place);
-  size_t copy_stride() const {
-    return shape_->log == nullptr ? shape_->stride : sizeof(OldVersion);
-  }
-  void give_row(uint32_t place, size_t to, const RowArrays& out,
-                std::vector<LineLog::ReadAt>* later);
+  void note_created(uint32_t place) noexcept;
+  bool any_tracking() const;
   void reserve_in_index(uint64_t hash);
   void put_line(uint32_t place, const std::byte* line);
   uint32_t append_place();
   uint32_t take_place();
   void make_free(uint32_t place);
-  bool wanted(size_t place) const;
-  void add_unchanged_row(uint32_t place);
-  void end_reading();
   uint64_t hash_at(uint32_t place) const { return mix64(static_cast<uint64_t>(header(place).key)); }
 
   const RowShape* shape_;
@@ -249,24 +223,8 @@ class Partition {
   std::vector<uint32_t> swept_;
   uint64_t swept_to_ = 0;
 
-  // Rows written since the last kept snapshot: a bit a place.
-  bool watching_ = false;  // tracking_ or open_
-  bool tracking_ = false;
-  std::vector<uint64_t> due_, old_due_;
-  std::vector<int64_t> removed_, old_removed_;
-  // The open snapshot.
-  bool open_ = false;
-  bool due_only_ = false;
-  bool was_tracking_ = false;
-  size_t snapshot_places_ = 0;
-  size_t snapshot_next_ = 0;
-  bool adding_unchanged_ = false;  // there may be rows for add_unchanged
-  size_t unchanged_next_ = 0;
-  uint64_t unchanged_digest_[2] = {0, 0};
-  // By place: 0: read the row in place; kNothing: no row to read (any more); else 1 + the number of
-  // its copy.
-  std::vector<uint32_t> copy_of_;
-  CopiedRows copies_;
+  bool watching_ = false;  // some kind of snapshots tracks
+  std::array<PartitionSnapshot, kSnapshotKinds> snapshots_;
 };
 
 }  // namespace hotrow

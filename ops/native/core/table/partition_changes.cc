@@ -28,6 +28,7 @@ void Partition::keep_changes() noexcept {
 // Removes the row that was inserted last.
 void Partition::take_back(const Inserted& row) noexcept {
   index_.erase(hash_at(row.place), row.place);
+  for (PartitionSnapshot& snapshot : snapshots_) snapshot.note_taken_back(row.place);
   if (shape_->log != nullptr) {
     bypass.remove(row.place);
     shape_->log->forget(static_cast<uint32_t>(number_), row.place);
@@ -76,7 +77,7 @@ void Partition::prepare_sweep(uint32_t step) {
     if (expired(row, step) || (row.clock > step && row.clock != kFree)) swept_.push_back(place);
   }
   make_room(free_, swept_.size());
-  if (tracking_) make_room(removed_, swept_.size());
+  for (PartitionSnapshot& snapshot : snapshots_) snapshot.reserve_removals(swept_.size());
   tombstones.reserve(swept_.size());
   for (const uint32_t place : swept_) before_write(place);
 }

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "core/base/status.h"
+#include "core/serving/layers_to_merge.h"
 
 namespace hotrow {
 namespace {
@@ -130,6 +131,19 @@ void share_serving(const std::string& model, int64_t version, const std::string&
 
 namespace {
 
+// Whether an overlay has all cuts of a layer.
+bool has_files_of(const Overlay& overlay, const std::shared_ptr<const CutLayer>& layer) {
+  const auto& layers = overlay.layers;
+  if (std::find(layers.begin(), layers.end(), layer) != layers.end()) return true;
+  const auto is_there = [&](const LayerFile& file) {
+    return std::any_of(layers.begin(), layers.end(), [&](const auto& other) {
+      const auto& files = other->files();
+      return std::find(files.begin(), files.end(), file) != files.end();
+    });
+  };
+  return std::all_of(layer->files().begin(), layer->files().end(), is_there);
+}
+
 // The overlay after `before`; updates the cache with the rows of layers that are removed.
 std::shared_ptr<const Overlay> overlay_after(const Served& before, RowVersion shown,
                                              const std::vector<LayerFile>& layers,
@@ -137,13 +151,25 @@ std::shared_ptr<const Overlay> overlay_after(const Served& before, RowVersion sh
   auto overlay = std::make_shared<Overlay>();
   overlay->version = shown;
   overlay->fence = fence;
-  for (const LayerFile& layer : layers) {
-    overlay->layers.push_back(before.tables->layer(layer.path, layer.version));
-  }
+  overlay->layers = before.tables->layers(layers);
   for (const auto& layer : before.overlay->layers) {
-    const auto& kept = overlay->layers;
-    if (std::find(kept.begin(), kept.end(), layer) == kept.end()) before.tables->folded(*layer);
+    if (!has_files_of(*overlay, layer)) before.tables->folded(*layer);
   }
+  return overlay;
+}
+
+// An overlay that reads the same rows from fewer layers; null: it has few.
+std::shared_ptr<const Overlay> with_merged_layers(const Served& served) {
+  std::vector<size_t> rows;
+  for (const auto& layer : served.overlay->layers) rows.push_back(layer->rows());
+  const MergeRange range = layers_to_merge(rows);
+  if (range.first == range.last) return nullptr;
+  auto overlay = std::make_shared<Overlay>(*served.overlay);
+  auto& layers = overlay->layers;
+  const auto first = layers.begin() + static_cast<ptrdiff_t>(range.first);
+  const auto last = layers.begin() + static_cast<ptrdiff_t>(range.last);
+  *first = served.tables->merge({first, last});
+  layers.erase(first + 1, last);
   return overlay;
 }
 
@@ -164,6 +190,20 @@ void show_serving(const std::string& model, int64_t version, RowVersion shown,
   if (found == registry().bound.end()) return;
   found->second.overlay.swap(last);
   bound_rows(found->second.tables);
+}
+
+void merge_layers(const std::string& model, int64_t version) {
+  for (;;) {
+    const Served before = bound_serving(model, version);
+    // Swapped with the old overlay, which is freed outside the lock.
+    std::shared_ptr<const Overlay> overlay = with_merged_layers(before);
+    if (overlay == nullptr) return;
+    std::lock_guard lock(registry().mutex);
+    const auto found = registry().bound.find(std::make_pair(model, version));
+    if (found == registry().bound.end()) return;
+    // Else it shows another cut since.
+    if (found->second.overlay == before.overlay) found->second.overlay.swap(overlay);
+  }
 }
 
 void unbind_serving(const std::string& model, int64_t version) {
@@ -223,6 +263,7 @@ void show_attached(const std::string& manifest_path, RowVersion shown,
     fail(Code::kNotFound, "manifest %s is not attached", manifest_path.c_str());
   }
   auto last = overlay_after(before, shown, layers, fence);
+  while (auto merged = with_merged_layers({before.tables, last})) last = std::move(merged);
   // Since these rows were read, a cut that is in no layer may have been folded.
   before.tables->forget_cached();
   const std::string path = normal_path(manifest_path);

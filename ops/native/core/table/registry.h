@@ -39,12 +39,12 @@ void unbind_serving(const std::string& model, int64_t version);
 // From now on requests read the rows of a cut. Layers that are not listed were folded: their rows
 // update the cache first. fence: as Overlay::fence. Fails as CutLayer does; then nothing has
 // changed.
-struct LayerFile {
-  std::string path;
-  RowVersion version;
-};
 void show_serving(const std::string& model, int64_t version, RowVersion shown,
                   const std::vector<LayerFile>& layers, RowVersion fence = 0);
+// Replaces older layers of a version by merged ones if it has many; requests read the same rows
+// before and afterwards. It takes a while: call it beside requests. Fails with NotFound or
+// Unavailable when it is not bound.
+void merge_layers(const std::string& model, int64_t version);
 // Returns no tables when (model, version) was never bound; fails with Unavailable when it is no
 // longer bound.
 Served find_serving(const std::string& model, int64_t version);

@@ -4,13 +4,7 @@
 #include <chrono>
 
 namespace hotrow {
-namespace {
-
-constexpr size_t kLeastLimit = size_t{64} << 20;
-
-}  // namespace
-
-size_t SnapshotBudget::limit() const { return std::max(kLeastLimit, table_bytes_ / 10); }
+size_t SnapshotBudget::limit() const { return std::max(least_limit_, table_bytes_ / 10); }
 
 void SnapshotBudget::note_progress() {
   {
@@ -30,6 +24,10 @@ void SnapshotBudget::close() {
 
 double SnapshotBudget::wait() {
   if (copied_bytes_ <= limit()) return 0.0;
+  if (when_spent_ == WhenSpent::kLose) {
+    lost_ = true;
+    return 0.0;
+  }
   const auto begin = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
   while (copied_bytes_ > limit() && !closing_ && !lost_) {

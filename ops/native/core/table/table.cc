@@ -123,7 +123,10 @@ size_t Table::size() const {
 size_t Table::bytes() const {
   std::shared_lock lock(mutex_);
   size_t total = memory_.bytes() + tier_->bytes();
-  for (const Partition& partition : partitions_) total += partition.bytes();
+  for (const Partition& partition : partitions_) {
+    const auto beside_reader = lock_beside_snapshot(partition);
+    total += partition.bytes();
+  }
   if (shape_.log != nullptr) total += shape_.log->bytes();
   return total;
 }
@@ -162,7 +165,7 @@ uint64_t Table::most_places() const {
 }
 
 void Table::check_no_snapshot(const char* what) const {
-  if (snapshot_ != nullptr) {
+  if (snapshot_open()) {
     fail(Code::kFailedPrecondition, "table %s: cannot %s while a snapshot is open; close it first",
          name_.c_str(), what);
   }
@@ -365,16 +368,22 @@ void Table::bound_tombstones() {
   tombstones_dropped_ += count;
 }
 
-std::unique_ptr<Snapshot> Table::open_snapshot(bool due_only,
+std::unique_ptr<Snapshot> Table::open_snapshot(Since since,
                                                std::shared_ptr<SnapshotBudget> budget) {
   tier_->settle_ahead();
   std::unique_lock lock(mutex_);
-  check_no_snapshot("open another one");
+  Snapshot*& open = snapshots_[number_of(kind_of(since))];
+  if (open != nullptr) {
+    fail(Code::kFailedPrecondition,
+         "table %s: a snapshot for %s is open already; close it before another one", name_.c_str(),
+         since == Since::kPublish ? "publishing" : "a checkpoint");
+  }
+  if (since == Since::kPublish) check_publishing();
   settle_in_lock();
   take_updates_in_lock();
-  if (budget == nullptr) budget = std::make_shared<SnapshotBudget>();
-  auto snapshot = std::make_unique<Snapshot>(*this, due_only, std::move(budget));
-  snapshot_ = snapshot.get();
+  if (budget == nullptr) budget = std::make_shared<SnapshotBudget>(when_spent(since));
+  auto snapshot = std::make_unique<Snapshot>(*this, since, std::move(budget));
+  open = snapshot.get();
   return snapshot;
 }
 
@@ -448,9 +457,9 @@ void Table::sweep(size_t first, size_t stride) {
   for (size_t p = first; p < partitions_.size(); p += stride) partitions_[p].end_sweep();
 }
 
-std::unique_lock<std::mutex> Table::lock_beside_snapshot(Partition& partition) const {
+std::unique_lock<std::mutex> Table::lock_beside_snapshot(const Partition& partition) const {
   std::unique_lock lock(partition.mutex, std::defer_lock);
-  if (snapshot_ != nullptr) lock.lock();
+  if (snapshot_open()) lock.lock();
   return lock;
 }
 

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <vector>
@@ -131,10 +132,25 @@ class Table {
   void merge_states(const std::vector<SavedState>& saved);
 
   // --- snapshots --------------------------------------------------------------------------------
-  // Rows as they are now; see Snapshot. Fails while a snapshot is open. budget: shared with the
-  // snapshots of other tables; null: its own.
-  std::unique_ptr<Snapshot> open_snapshot(bool due_only,
+  // Rows as they are now; see Snapshot. Fails with FailedPrecondition while a snapshot of its kind
+  // is open, and for publishing before begin_publishing. budget: shared with the snapshots of other
+  // tables; null: its own.
+  std::unique_ptr<Snapshot> open_snapshot(Since since,
                                           std::shared_ptr<SnapshotBudget> budget = nullptr);
+
+  // --- marks for publishing ---------------------------------------------------------------------
+  // Before the first call nothing is marked, and it costs nothing.
+  // Starts to mark rows that change, and drops earlier marks. Marks the rows whose clock is above
+  // `since`, and as removed the keys that expired after it; without `since`, all rows and no keys.
+  // Fails with FailedPrecondition while a snapshot for publishing is open, and when tombstones
+  // after that step were forgotten; with InvalidArgument for a step after the table's.
+  void begin_publishing(std::optional<uint32_t> since);
+  // Marks the rows of keys; a key without a row counts as removed. Keys that another rank owns are
+  // left out. Fails with FailedPrecondition before begin_publishing.
+  void mark_for_publishing(const int64_t* keys, size_t count);
+  // Rows and removed keys that are marked, those of an open snapshot left out. Rows that changed in
+  // the device tier count once they are written back.
+  size_t marked_rows() const;
 
   // --- for the steps (table/training.h) ----------------------------------------------------------
   std::shared_mutex& mutex() const { return mutex_; }
@@ -200,11 +216,16 @@ class Table {
   SlabMemory& row_memory() { return memory_; }
   // Whether snapshots need to know which rows are written; see Partition::before_write.
   bool watching() const { return partitions_[0].watching(); }
-  bool snapshot_open() const { return snapshot_ != nullptr; }
+  bool snapshot_open() const { return snapshots_[0] != nullptr || snapshots_[1] != nullptr; }
   // When the disk of the rows is full, ends an open snapshot that keeps old versions of rows there.
   // False: nothing ended. The caller does not hold the table's lock.
   bool give_up_snapshot_for_disk();
-  // While a snapshot is open and its copies take too much memory, waits for the reader.
+  bool give_up_snapshot_for_disk_in_lock();  // the caller holds it, alone
+  bool has_disk() const { return shape_.log != nullptr; }
+  // Whether rows found no room there since a snapshot began or ended.
+  bool lacks_disk() const { return has_disk() && shape_.log->lacks_room(); }
+  // While the copies of an open snapshot take too much memory, waits for the reader, or gives the
+  // snapshot up if it is for publishing.
   void wait_for_snapshot();
   uint32_t step_in_lock() const { return step_; }
   void add_lookups(uint64_t count) { lookups_.fetch_add(count, std::memory_order_relaxed); }
@@ -227,11 +248,13 @@ class Table {
   friend class Snapshot;
   void check_sharding() const;
   // The partition's lock while a snapshot is open, else none.
-  std::unique_lock<std::mutex> lock_beside_snapshot(Partition& partition) const;
+  std::unique_lock<std::mutex> lock_beside_snapshot(const Partition& partition) const;
   size_t warm_up_own(const int64_t* keys, const uint32_t* counts, size_t count, double share);
   // Call it after anything but training replaced or removed rows; on ranks, on all of them.
   void forget_old_rows();
   void check_no_snapshot(const char* what) const;
+  void check_publishing() const;
+  void mark_changes(Partition& partition, std::optional<uint32_t> since);
   void settle_in_lock();
   // Adds the updates that were counted on a GPU to the totals; in the lock: alone.
   void take_updates() const;
@@ -266,8 +289,8 @@ class Table {
   std::atomic<uint64_t> lookups_{0};
   std::atomic<uint64_t> updates_{0}, nonfinite_updates_{0};
   uint64_t tombstones_dropped_ = 0;
-  std::vector<float> corrections_;  // Adam
-  Snapshot* snapshot_ = nullptr;    // open
+  std::vector<float> corrections_;                     // Adam
+  std::array<Snapshot*, kSnapshotKinds> snapshots_{};  // the open ones, by kind
   // Rows that may expire, of the partitions of a sweep.
   struct Sweep {
     std::vector<std::pair<Partition*, uint32_t>> rows;  // with their places

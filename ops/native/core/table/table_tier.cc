@@ -59,8 +59,10 @@ void Table::prefetch(const int64_t* keys, size_t count) {
   try {
     tier_->prefetch(keys, count);
   } catch (const Error& error) {
-    // An earlier window found no room for the rows that it evicted. The window is left out.
-    if (error.code() != Code::kResourceExhausted || !give_up_snapshot_for_disk()) throw;
+    // An earlier window found no room for the rows that it evicted. The window is left out if
+    // there is room now, as after a step that gave a snapshot up.
+    if (error.code() != Code::kResourceExhausted) throw;
+    if (!has_disk() || (!give_up_snapshot_for_disk() && lacks_disk())) throw;
   }
 }
 

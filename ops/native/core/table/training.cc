@@ -163,6 +163,27 @@ const std::vector<Table*>& in_memory(const std::vector<Table*>& tables, bool rea
   return tables;
 }
 
+// Runs what may write rows to a disk. A full disk ends a snapshot that keeps old versions there,
+// not the training: then it runs again.
+template <typename Attempt>
+auto with_disk_room(const std::vector<Table*>& tables, bool (Table::*give_up_snapshot)(),
+                    const Attempt& attempt) {
+  for (bool is_last = false;;) {
+    try {
+      return attempt();
+    } catch (const Error& error) {
+      if (error.code() != Code::kResourceExhausted || is_last) throw;
+      bool ended = false, has_room = false;
+      for (Table* table : tables) {
+        ended |= (table->*give_up_snapshot)();
+        has_room |= table->has_disk() && !table->lacks_disk();
+      }
+      if (!ended && !has_room) throw;
+      is_last = !ended;  // an error of prefetching, from before there was room
+    }
+  }
+}
+
 // The backend of table/step.h for rows in the host's memory.
 class LayerInMemory {
  public:
@@ -222,7 +243,9 @@ FoundRows& LayerInMemory::own_batch() {
 
 FoundRows& LayerInMemory::batch_of(int64_t ticket) {
   if (FoundRows* const found = find_batch(ticket)) return *found;
-  find(Find::kTrainUncounted, &own_batch());
+  // Rows that prefetching has evicted since the forward pass come back in.
+  with_disk_room(call_.tables, &Table::give_up_snapshot_for_disk_in_lock,
+                 [&] { find(Find::kTrainUncounted, &own_batch()); });
   return own_batch();
 }
 
@@ -365,7 +388,9 @@ void LayerInMemory::apply(const std::vector<const GradientPasses::Taken*>& taken
   for (size_t t = 0; t < call_.tables.size(); ++t) {
     Table& table = *call_.tables[t];
     if (taken[t]->empty()) continue;
-    for (const auto& [sums, factor] : *taken[t]) refresh(table, sums);
+    with_disk_room({&table}, &Table::give_up_snapshot_for_disk_in_lock, [&] {
+      for (const auto& [sums, factor] : *taken[t]) refresh(table, sums);
+    });
     if (taken[t]->size() == 1) {
       dues.push_back({&table, t, taken[t]->front().first, taken[t]->front().second});
     } else {
@@ -400,16 +425,8 @@ int64_t forward_local(const LayerCall& call, bool insert, const std::vector<floa
     });
     return ticket;
   };
-  try {
-    return attempt();
-  } catch (const Error& error) {
-    // A full disk ends a snapshot that keeps old versions there, not the training.
-    if (error.code() != Code::kResourceExhausted || !insert) throw;
-    bool room = false;
-    for (Table* table : call.tables) room |= table->give_up_snapshot_for_disk();
-    if (!room) throw;
-  }
-  return attempt();
+  if (!insert) return attempt();
+  return with_disk_room(call.tables, &Table::give_up_snapshot_for_disk, attempt);
 }
 
 void read_lines(const LayerCall& call, int64_t ticket,

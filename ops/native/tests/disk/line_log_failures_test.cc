@@ -98,14 +98,14 @@ TEST_CASE("line log: a disk that fails now and then loses nothing") {
   CHECK(failures > 100);
   // Only the cleaner: it has much work after a hold, and no other thread writes.
   for (uint32_t round = 0; round < 5; ++round) {
-    log.hold();
+    const LineLog::Hold hold = log.hold();
     for (uint32_t i = 0; i < 3000; ++i) {
       const Row row{0, static_cast<uint32_t>(random() % 700)};
       while (!try_write(row, i)) continue;
     }
     while (log.statistics().segments_waiting > 0) std::this_thread::yield();
     limits += ::setrlimit(RLIMIT_FSIZE, &nothing) != 0;
-    log.release_hold();
+    log.release(hold);
     for (const size_t until = failures + 2; failures < until;) try_write({0, 700}, round);
     limits += ::setrlimit(RLIMIT_FSIZE, &before) != 0;
   }

@@ -87,6 +87,69 @@ TEST_CASE("cut layer: a file that is damaged anywhere, cut, or of another cut is
   CHECK(error_code([&] { CutLayer(directory / "none", 9, tables); }) == Code::kNotFound);
 }
 
+TEST_CASE("cut layer: layers that are merged are found as those that they came from") {
+  const TemporaryDirectory directory;
+  const std::vector<StoredTable> tables = all_tables();
+  std::vector<std::shared_ptr<const CutLayer>> layers;
+  for (RowVersion version = 9; version > 2; --version) {
+    Blocks cut(tables, version);
+    const auto step = static_cast<int64_t>(version);
+    // Some rows of all cuts, some of one alone; a table that most cuts do not change.
+    cut.add(0, 0, 400, step).add(0, 1000 * step, 1000 * step + 50);
+    cut.add(2, 1, 300, step, /*gone=*/true).add(2, 0, 5);
+    if (version == 4) cut.add(1, 0, 9);
+    layers.push_back(cut.layer(directory / std::to_string(version)));
+  }
+  layers.push_back(Blocks(tables, 1).layer(directory / "1"));  // without rows
+  const std::vector<std::shared_ptr<const CutLayer>> newer(layers.begin(), layers.begin() + 3);
+  const std::vector<std::shared_ptr<const CutLayer>> older(layers.begin() + 3, layers.end());
+  const auto one = std::make_shared<const CutLayer>(newer, tables);
+  const auto other = std::make_shared<const CutLayer>(older, tables);
+  const CutLayer all({one, other}, tables);
+  CHECK(all.version() == 9);
+  REQUIRE(all.files().size() == layers.size());
+  size_t known = 0;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    for (int64_t key = -10; key < 10'000; ++key) {
+      CutLayer::Row expected;
+      for (const auto& layer : layers) {
+        if (!expected.known) expected = layer->find(t, key);
+      }
+      const CutLayer::Row row = all.find(t, key);
+      REQUIRE(row.known == expected.known);
+      if (!row.known) continue;
+      ++known;
+      REQUIRE((row.stored == nullptr) == (expected.stored == nullptr));
+      if (row.stored == nullptr) continue;
+      REQUIRE(std::memcmp(row.stored, expected.stored, tables[t].row_bytes()) == 0);
+    }
+  }
+  CHECK(all.rows() == known);
+  for (size_t i = 0; i < layers.size(); ++i) CHECK(all.files()[i] == layers[i]->files()[0]);
+  // What a cache learns has the version of the cut that each row is of.
+  size_t visited = 0;
+  all.visit([&](size_t table, const int64_t* keys, size_t count, const std::byte* rows,
+                const RowVersion* versions) {
+    visited += count;
+    for (size_t i = 0; i < count; ++i) {
+      const CutLayer::Row row = all.find(table, keys[i]);
+      REQUIRE((row.stored == nullptr) == ((versions[i] & kTombstone) != 0));
+      const auto version = versions[i] & ~kTombstone;
+      REQUIRE(layers[9 - version]->find(table, keys[i]).known);
+      for (size_t newer_one = 0; newer_one < 9 - version; ++newer_one) {
+        REQUIRE(!layers[newer_one]->find(table, keys[i]).known);
+      }
+      if (row.stored == nullptr) continue;
+      const std::byte* const visited_row = rows + i * tables[table].row_bytes();
+      REQUIRE(std::memcmp(visited_row, row.stored, tables[table].row_bytes()) == 0);
+    }
+  });
+  CHECK(visited == known);
+  size_t bytes = 0;
+  for (const auto& layer : layers) bytes += layer->bytes();
+  CHECK(all.bytes() < bytes);
+}
+
 TEST_CASE("overlay: lookups are those of a store into which the cuts were folded") {
   const TemporaryDirectory directory;
   const std::vector<StoredTable> tables = all_tables();

@@ -165,6 +165,10 @@ TEST_CASE("hot rows: the bounds hold, in rows and in bytes, and wrong ones are r
   // Not more than the tables can use.
   HotRows small({stored_table("b", 4, StoredType::kFloat32, 1000)}, options_of_rows(1 << 30));
   CHECK(small.slots() < 2100);
+  StoredTable growing = stored_table("b", 4, StoredType::kFloat32, 1000);
+  growing.planned_rows = 2000;
+  CHECK(HotRows({growing}, options_of_rows(1 << 30)).slots() > 15900);
+  CHECK(HotRows({growing}, options_of_rows(10000)).slots() <= 10000 + 16);
   options.rows = 5;
   CHECK(error_code([&] { HotRows(tables, options); }) == Code::kInvalidArgument);
   CHECK(error_code([&] { HotRows(tables, HotRowsOptions()); }) == Code::kInvalidArgument);

@@ -70,7 +70,7 @@ void compare(const TableOptions& options, int32_t shards, float clip, bool snaps
   trained.step(keys, first, clip);
   expected.step(keys, first, clip);
   for (int step = 0; step < 4; ++step) {
-    const auto open = snapshot ? trained.table.open_snapshot(false) : nullptr;
+    const auto open = snapshot ? trained.table.open_snapshot(Since::kAll) : nullptr;
     trained.step(keys, gradients_of(keys, step), clip, ManyThreads(3).executor());
     std::vector<int64_t> good;
     for (const int64_t key : keys) {
@@ -150,7 +150,7 @@ TEST_CASE("snapshot: counts the rows that hold a NaN or an infinity while they a
       if (row.key % 20 == 7) std::memcpy(row.line.data() + 4 * kWidth, &kInfinity, 4);
     }
     import_all(side.table, rows, true);
-    const auto snapshot = side.table.open_snapshot(false);
+    const auto snapshot = side.table.open_snapshot(Since::kAll);
     CHECK(snapshot->nonfinite_rows() == 0);
     CHECK(read_all(side.table, *snapshot).size() == 60);
     CHECK(snapshot->nonfinite_rows() == 6);

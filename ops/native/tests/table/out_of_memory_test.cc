@@ -67,9 +67,11 @@ struct Trained {
     // Occurrences of some keys of the batch, and rows that expire with it.
     train(table, {batch.begin(), batch.begin() + 90}, 0.25f);
     if (c.snapshot) {
-      table.open_snapshot(false)->close(true);
+      table.open_snapshot(Since::kAll)->close(true);
+      table.begin_publishing(table.step());
       train(table, {batch.begin() + 200, batch.end()}, 0.25f);
-      snapshot = table.open_snapshot(true);
+      snapshot = table.open_snapshot(Since::kCheckpoint);
+      publish_snapshot = table.open_snapshot(Since::kPublish);
       at_snapshot = exported(table, 1000);
     }
   }
@@ -101,7 +103,7 @@ struct Trained {
   size_t slot = 0;
   Table table;
   std::vector<int64_t> batch;
-  std::unique_ptr<Snapshot> snapshot;
+  std::unique_ptr<Snapshot> snapshot, publish_snapshot;
   Rows at_snapshot;
 };
 
@@ -138,6 +140,8 @@ bool fail_and_go_on(const Case& c, const std::string& directory, int64_t from, b
     // The rows that were due are those of the snapshot's moment.
     Rows due = sorted(read_all(trained.table, *trained.snapshot, 100));
     REQUIRE(due == sorted(read_all(never.table, *never.snapshot, 100)));
+    REQUIRE(due == sorted(read_all(trained.table, *trained.publish_snapshot, 100)));
+    trained.publish_snapshot->close(true);
     trained.snapshot->close(true);
     never.snapshot->close(true);
   }
@@ -191,13 +195,13 @@ TEST_CASE("out of memory: a snapshot that has no memory leaves the table free fo
     {
       const FailingMemory memory(from, false);
       try {
-        trained.table.open_snapshot(false)->close(false);
+        trained.table.open_snapshot(Since::kAll)->close(false);
       } catch (const std::exception&) {
       }
       failed = memory.failed();
     }
     trained.check_same(never);
-    const auto snapshot = trained.table.open_snapshot(false);
+    const auto snapshot = trained.table.open_snapshot(Since::kAll);
     REQUIRE(sorted(read_all(trained.table, *snapshot)) == sorted(exported(never.table)));
     if (!failed) break;
   }
@@ -234,7 +238,7 @@ std::string grow_to_the_limit() {
     std::vector<int64_t> read(100);
     std::vector<uint32_t> clocks(read.size()), counts(read.size());
     std::vector<std::byte> lines(read.size() * table.line_bytes());
-    const auto snapshot = table.open_snapshot(false);
+    const auto snapshot = table.open_snapshot(Since::kAll);
     RowArrays out;
     out.keys = read.data();
     out.lines = lines.data();

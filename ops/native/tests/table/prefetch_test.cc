@@ -200,7 +200,7 @@ TEST_CASE("prefetching: removing, clearing, importing and exporting beside it") 
         if (round % 10 == 3) both([](Table& t) { t.clear(); });
         break;
       default: {
-        auto snapshot = table.open_snapshot(false);
+        auto snapshot = table.open_snapshot(Since::kAll);
         train(table, some, 1.0f);
         Rows before = sorted(read_all(table, *snapshot, 300));
         REQUIRE(before == sorted(exported(plain, 300)));

@@ -2,8 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <thread>
 
 #include "core/lmdb/records.h"
 #include "core/lmdb/rows.h"
@@ -86,7 +91,7 @@ TEST_CASE("registry: servables that share tables show cuts of their own, in turn
   const Version version;
   share_serving("m", 1, "other");
   CHECK(error_code([] { share_serving("m", 1, "other"); }) == Code::kAlreadyExists);
-  CHECK(error_code([] { share_serving("nobody", 1, "x"); }) == Code::kNotFound);
+  CHECK(error_code([] { share_serving("another", 1, "x"); }) == Code::kNotFound);
   CHECK(find_serving("other", 1).tables->id() == find_serving("m", 1).tables->id());
   const std::string blocks = version.cut(0, 10, 4);
   show_serving("other", 1, 4, {{blocks, 4}});
@@ -136,7 +141,168 @@ TEST_CASE("registry: a cut that cannot be read changes nothing") {
         Code::kNotFound);
   CHECK(served("m", 5) == row(5, 4));
   CHECK(find_serving("m", 1).overlay->version == 4);
-  CHECK(error_code([&] { show_serving("nobody", 1, 4, {}); }) == Code::kNotFound);
+  CHECK(error_code([&] { show_serving("another", 1, 4, {}); }) == Code::kNotFound);
+}
+
+TEST_CASE("registry: merged layers read as those that they came from, whatever is folded") {
+  for (unsigned seed = 0; seed < 8; ++seed) {
+    CAPTURE(seed);
+    const Version version;
+    share_serving("m", 1, "other");
+    std::mt19937 random(seed);
+    struct Cut {
+      LayerFile file;
+      int64_t first, last;
+    };
+    std::vector<Cut> cuts;  // the oldest first
+    size_t folded = 0, most_layers = 0;
+    // Of cuts `from` to `count`, the newest first.
+    const auto layers = [&](size_t from, size_t count) {
+      std::vector<LayerFile> files;
+      for (size_t i = count; i-- > from;) files.push_back(cuts[i].file);
+      return files;
+    };
+    const auto check = [&](const char* name, size_t count) {
+      for (int64_t key = 0; key < kRows; ++key) {
+        RowVersion newest = kExported;
+        for (size_t i = 0; i < count; ++i) {
+          if (cuts[i].first <= key && key < cuts[i].last) newest = cuts[i].file.version;
+        }
+        REQUIRE(served(name, key) == row(key, newest));
+      }
+      most_layers = std::max(most_layers, find_serving(name, 1).overlay->layers.size());
+    };
+    const auto merge = [&](const char* name, size_t count) {
+      if (random() % 4 == 0) return;
+      merge_layers(name, 1);
+      CHECK(find_serving(name, 1).overlay->layers.size() <= 12);
+      check(name, count);
+    };
+    for (RowVersion number = kExported + 1; number < kExported + 120; ++number) {
+      const auto first = static_cast<int64_t>(random() % kRows);
+      const auto last = first + static_cast<int64_t>(random() % (kRows - first + 1));
+      cuts.push_back({{version.cut(first, last, number), number}, first, last});
+      // At times the store goes back: cuts that were folded are laid again.
+      const size_t back = random() % 4 == 0 ? random() % 4 : 0;
+      const size_t from = folded - std::min(folded, back);
+      const auto turns = random() % 2 == 0 ? std::array{"m", "other"} : std::array{"other", "m"};
+      for (const char* const name : turns) {
+        show_serving(name, 1, number, layers(from, cuts.size()));
+        check(name, cuts.size());
+        check(turns[1], cuts.size() - (name == turns[0]));
+        merge(name, cuts.size());
+      }
+      if (random() % 20 != 0) continue;
+      const size_t before = folded;
+      folded += random() % (cuts.size() - folded + 1);
+      for (size_t i = before; i < folded; ++i) {
+        version.put(cuts[i].first, cuts[i].last, cuts[i].file.version);
+      }
+      for (const char* const name : turns) {
+        show_serving(name, 1, number, layers(folded, cuts.size()));
+        check(name, cuts.size());
+        merge(name, cuts.size());
+      }
+    }
+    CHECK(most_layers > 8);
+  }
+}
+
+TEST_CASE("registry: lookups, merges and cuts go on side by side") {
+  const Version version;
+  share_serving("m", 1, "other");
+  std::atomic<bool> ended{false};
+  std::atomic<int> wrong{0}, looked{0};
+  const auto look = [&](const char* name) {
+    while (!ended) {
+      const Served by = find_serving(name, 1);
+      for (int64_t key = 0; key < kRows; ++key) {
+        wrong += served(by, key) != row(key, by.overlay->version);
+      }
+      ++looked;
+    }
+  };
+  const auto merge = [&] {
+    while (!ended) {
+      merge_layers("m", 1);
+      merge_layers("other", 1);
+    }
+  };
+  std::thread threads[] = {std::thread(look, "m"), std::thread(look, "other"), std::thread(merge)};
+  std::vector<LayerFile> files;
+  for (RowVersion number = kExported + 1; number < kExported + 80; ++number) {
+    files.insert(files.begin(), {version.cut(0, kRows, number), number});
+    if (number % 20 == 0) {  // all but the newest are folded
+      for (size_t i = files.size(); i-- > 1;) version.put(0, kRows, files[i].version);
+      files.resize(1);
+    }
+    for (const char* const name : {"other", "m"}) show_serving(name, 1, number, files);
+  }
+  while (looked < 50) std::this_thread::yield();
+  ended = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  merge_layers("m", 1);
+  CHECK(find_serving("m", 1).overlay->layers.size() <= 8);
+}
+
+TEST_CASE("registry: a merged layer is not used for another cut of the same number") {
+  const Version version;
+  std::vector<LayerFile> files;
+  for (RowVersion number = 4; number < 20; ++number) {
+    files.insert(files.begin(), {version.cut(0, kRows, number), number});
+  }
+  show_serving("m", 1, 19, files);
+  merge_layers("m", 1);
+  CHECK(find_serving("m", 1).overlay->layers.size() == 5);
+  // Another file, and with it the newest ones, which nothing newer covers.
+  const std::string other = version.directory / "other";
+  Blocks({table()}, 10).add(0, 0, 5).layer(other);
+  files.erase(files.begin(), files.begin() + 9);
+  REQUIRE(files[0].version == 10);
+  files[0].path = other;
+  show_serving("m", 1, 20, files);
+  CHECK(served("m", 2) == row(2, 10));
+  CHECK(served("m", 20) == row(20, 9));
+  CHECK(error_code([] { merge_layers("another", 1); }) == Code::kNotFound);
+}
+
+TEST_CASE("registry: a merged layer is not used when one of its older cuts is another one now") {
+  const Version version;
+  std::vector<LayerFile> files;
+  for (RowVersion number = 4; number < 20; ++number) {
+    const auto key = static_cast<int64_t>(number);
+    files.insert(files.begin(), {version.cut(key, key + 1, number), number});
+  }
+  show_serving("m", 1, 19, files);
+  merge_layers("m", 1);
+  CHECK(find_serving("m", 1).overlay->layers.size() == 5);
+  CHECK(served("m", 9) == row(9, 9));
+  const std::string other = version.directory / "other";
+  Blocks({table()}, 9).add(0, 30, 31).layer(other);
+  REQUIRE(files[10].version == 9);
+  files[10].path = other;
+  show_serving("m", 1, 19, files);
+  // Its cached row was of the lost cut: the control process has the cache forgotten, too.
+  find_serving("m", 1).tables->forget_cached();
+  CHECK(served("m", 9) == row(9, kExported));
+  CHECK(served("m", 30) == row(30, 9));
+  CHECK(served("m", 10) == row(10, 10));
+  CHECK(served("m", 4) == row(4, 4));
+}
+
+TEST_CASE("registry: an attached manifest has few layers at once") {
+  const Version version;
+  std::vector<LayerFile> files;
+  for (RowVersion number = 4; number < 40; ++number) {
+    files.insert(files.begin(), {version.cut(0, static_cast<int64_t>(number), number), number});
+  }
+  attach_serving(version.manifest, ServingOptions());
+  show_attached(version.manifest, 39, files);
+  CHECK(open_serving(version.manifest).overlay->layers.size() <= 8);
+  CHECK(served(open_serving(version.manifest), 30) == row(30, 39));
+  CHECK(served(open_serving(version.manifest), 39) == row(39, kExported));
+  detach_serving(version.manifest);
 }
 
 TEST_CASE("registry: an attached manifest shows cuts, too, and fails rows of others until then") {

@@ -129,7 +129,8 @@ TEST_CASE("threads: readers see rows of one step while others train, export and 
   }
   others.emplace_back([&] {
     for (; !done; ++exports) {
-      const auto snapshot = table.open_snapshot(exports % 2 == 1);
+      const auto snapshot =
+          table.open_snapshot(exports % 2 == 1 ? Since::kCheckpoint : Since::kAll);
       for (const Row& row : read_all(table, *snapshot, 500)) {
         float weights[16];
         std::memcpy(weights, row.line.data(), sizeof(weights));

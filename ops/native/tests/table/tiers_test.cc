@@ -393,7 +393,7 @@ TEST_CASE("tiers: a snapshot has the rows of its moment, and increments those wr
       BackwardOptions options;
       options.what = Backward::kUpdate;
       options.ticket = forward(call, true, {rows.data()}, nullptr);
-      auto snapshot = table.open_snapshot(round > 0);
+      auto snapshot = table.open_snapshot(round > 0 ? Since::kCheckpoint : Since::kAll);
       backward(call, {steps[2].second.data()}, options);
       Rows read = read_all(table, *snapshot, 500);
       look_up(table, steps[3].first, true);

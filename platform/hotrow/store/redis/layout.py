@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -82,5 +83,11 @@ class PagedTable:
 
 
 def markers_of(generation: Generation) -> tuple[list[bytes], list[int]]:
-    """Returns the names of the markers, and the slots, of all shards."""
-    return _native.store_names(generation.shards, generation.number)
+    """Returns the names of the markers, and the slots, of all shards; not to be changed."""
+    return names_of_markers(generation.shards, generation.number)
+
+
+@functools.lru_cache(maxsize=64)
+def names_of_markers(shards: int, number: int) -> tuple[list[bytes], list[int]]:
+    """Returns the same for a generation of so many shards with this number."""
+    return _native.store_names(shards, number)

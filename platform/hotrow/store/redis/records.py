@@ -9,10 +9,12 @@ import binascii
 import contextlib
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from hotrow.errors import PermissionDeniedError
 from hotrow.store.redis.client import RedisClient
 from hotrow.store.redis.functions import SWAP, SWAP_LEASE, ReaderFunctionMissingError
+from hotrow.store.redis.parcel import Parcel, packed
 from hotrow.store.redis.topology import SLOTS
 from hotrow.store.row_store import Change
 from hotrow.store.spec import FIRST_MS
@@ -93,6 +95,24 @@ class RedisRecords:
             keys.append(READERS_KEY)
         found = {name.decode() for key in keys for name in self._client.call(SLOT, "HKEYS", key)}
         return sorted(name for name in found if name.startswith(prefix))
+
+    def texts(self, prefix: str) -> dict[str, str]:
+        """Returns the texts of records by name, with one call for all; see the contract."""
+        names = self.names(prefix)
+        if prefix.startswith(_LEASE):
+            found = [self.get(name) for name in names]  # they may lie in either hash
+        else:
+            found = self._get_all(names)
+        return {name: text for name, text in zip(names, found, strict=True) if text is not None}
+
+    def _get_all(self, names: Sequence[str]) -> list[str | None]:
+        found: list[str | None] = [None] * len(names)
+
+        def take(number: int, answers: list[Any]) -> None:
+            found[number] = None if answers[0] is None else str(answers[0].decode())
+
+        self._client.deliver([Parcel(SLOT, 1, packed("HGET", KEY, name)) for name in names], take)
+        return found
 
     def next_number(self) -> int:
         """Returns a number that this store never returned before, also if it has forgotten that.

@@ -17,7 +17,7 @@ from hotrow.store.redis.functions import LOST
 from hotrow.store.url import StoreUrl
 
 # For these a retry may succeed: a server that starts, a failover, a slot that migrates.
-_PASSING = ("LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS")
+_PASSING = ("LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "READONLY", "BUSY ", "NOREPLICAS")
 _REFUSED_USER = ("WRONGPASS", "NOAUTH", "invalid username-password", "invalid password")
 
 

@@ -10,6 +10,7 @@ from hotrow import _native
 from hotrow.errors import FailedPreconditionError
 from hotrow.store.access import StoreAccess
 from hotrow.store.redis import staging
+from hotrow.store.redis.announcements import Announcements, Announcer
 from hotrow.store.redis.client import PATIENCE_SECONDS, RedisClient
 from hotrow.store.redis.connections import address_text
 from hotrow.store.redis.deleting import delete_rows
@@ -22,6 +23,7 @@ from hotrow.store.redis.records import KEY, SLOT, RedisRecords
 from hotrow.store.redis.replicas import await_replicas
 from hotrow.store.redis.statistics import memory_facts, read_statistics
 from hotrow.store.row_store import (
+    BLOCK_BYTES,
     Keys,
     Place,
     Records,
@@ -63,6 +65,7 @@ class RedisStore:
         self._wait_replicas = access.wait_replicas
         self.client = RedisClient(url, access, patience_seconds)
         self.records: Records = RedisRecords(self.client)
+        self._announcer = Announcer(self.client)
 
     def close(self) -> None:
         """Closes the connections."""
@@ -174,12 +177,23 @@ class RedisStore:
         staging.stage(self.client, generation, version, blocks)
 
     def staged(
-        self, generation: Generation, version: int, places: Sequence[Place]
+        self,
+        generation: Generation,
+        version: int,
+        places: Sequence[Place],
+        block_bytes: int = BLOCK_BYTES,
     ) -> list[bytes | None]:
         """Returns blocks of a cut; see the contract."""
-        return staging.staged(self.client, generation, version, places)
+        return staging.staged(self.client, generation, version, places, block_bytes)
 
-    def unstage(self, generation: Generation, version: int, places: Sequence[Place]) -> None:
+    def unstage(
+        self,
+        generation: Generation,
+        version: int,
+        places: Sequence[Place],
+        *,
+        others_stay: bool = False,
+    ) -> None:
         """Deletes blocks of a cut; see the contract."""
         staging.unstage(self.client, generation, version, places)
 
@@ -189,6 +203,14 @@ class RedisStore:
             markers, slots = markers_of(generation)
             own = [(slot, marker + b"!wait") for slot, marker in zip(slots, markers, strict=True)]
             await_replicas(self.client, [(SLOT, f"{KEY}!wait"), *own], self._wait_replicas)
+
+    def announce(self, model: str) -> None:
+        """Wakes up those who wait for announcements of a model; see the contract."""
+        self._announcer.announce(model)
+
+    def announcements(self, model: str, wake: Callable[[], None]) -> Announcements:
+        """Calls `wake` after each announcement of a model; see the contract."""
+        return Announcements(self.client, model, wake)
 
     def watermarks(self, generation: Generation) -> Versions:
         """Returns, for each shard, the last version folded into it; see the contract."""

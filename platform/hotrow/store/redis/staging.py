@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,14 +11,12 @@ import numpy as np
 
 from hotrow.store.redis.client import RedisClient
 from hotrow.store.redis.functions import MARK
-from hotrow.store.redis.layout import base64_digits, markers_of
+from hotrow.store.redis.layout import base64_digits, markers_of, names_of_markers
 from hotrow.store.redis.parcel import Parcel, packed
 from hotrow.store.row_store import Place, Versions
 from hotrow.store.spec import Generation
 
 _VERSION = struct.Struct("<Q")
-# Approximate size of a block.
-_BLOCK_BYTES = 1 << 20
 
 
 def stage(
@@ -34,7 +33,11 @@ def stage(
 
 
 def staged(
-    client: RedisClient, generation: Generation, version: int, places: Sequence[Place]
+    client: RedisClient,
+    generation: Generation,
+    version: int,
+    places: Sequence[Place],
+    block_bytes: int,
 ) -> list[bytes | None]:
     """Returns blocks; see `RowStore.staged`."""
     found: list[bytes | None] = [None] * len(places)
@@ -43,7 +46,7 @@ def staged(
         found[number] = answers[0]
 
     names = _names(generation, version, places)
-    parcels = [Parcel(slot, 1, packed("GET", name), _BLOCK_BYTES) for slot, name in names]
+    parcels = [Parcel(slot, 1, packed("GET", name), block_bytes) for slot, name in names]
     client.deliver(parcels, take)
     return found
 
@@ -58,16 +61,22 @@ def unstage(
 
 def watermarks(client: RedisClient, generation: Generation) -> Versions:
     """Returns uint64 [V]; see `RowStore.watermarks`."""
-    markers, slots = markers_of(generation)
     found = np.zeros(generation.shards, np.uint64)
 
     def take(shard: int, answers: list[Any]) -> None:
         if answers[0] is not None:
             (found[shard],) = _VERSION.unpack(answers[0])
 
-    asked = [packed("HGET", marker, "wm") for marker in markers]
-    client.deliver([Parcel(s, 1, ask) for s, ask in zip(slots, asked, strict=True)], take)
+    client.deliver(_watermark_parcels(generation.shards, generation.number), take)
     return found
+
+
+@functools.lru_cache(maxsize=64)
+def _watermark_parcels(shards: int, number: int) -> list[Parcel]:
+    """Returns the commands that read all watermarks: servers read them several times a second."""
+    markers, slots = names_of_markers(shards, number)
+    asked = [packed("HGET", marker, "wm") for marker in markers]
+    return [Parcel(slot, 1, ask) for slot, ask in zip(slots, asked, strict=True)]
 
 
 def set_watermarks(

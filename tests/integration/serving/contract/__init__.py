@@ -29,6 +29,7 @@ OURS = frozenset(
         "test_client_commands.py",
         "test_cut_files.py",
         "test_exported_model.py",
+        "test_leaving_clients.py",
         "test_list_columns.py",
         "test_ragged_keras_model.py",
         "test_rewinds.py",

@@ -105,6 +105,7 @@ ROWS = (
             "test_store_trust.py::test_a_server_with_the_readers_rights_alone"
             "_serves_and_follows_cuts"
         ),
+        "test_store_trust.py::test_a_server_that_may_not_subscribe_says_so_once_and_polls",
         "test_redis_rows.py::test_without_redis_default_rows_answer_when_they_may",
         "test_redis_rows.py::test_a_store_that_lost_its_rows_is_never_taken_for_one_without_them",
         "test_redis_rows.py::test_a_generation_lives_as_long_as_a_server_uses_it",

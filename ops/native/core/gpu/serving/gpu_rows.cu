@@ -89,8 +89,8 @@ void GpuRows::make_pools() {
     const uint64_t salt = combine64(kSalt, t);
     places_.push_back({pool, {static_cast<uint32_t>(pool->salts.size()), salt}});
     pool->salts.push_back(salt);
-    pool->stored += static_cast<double>(std::max<uint64_t>(table.rows, 1));
-    pool->bounded = pool->bounded && table.rows > 0;
+    pool->stored += static_cast<double>(std::max<uint64_t>(table.most_rows(), 1));
+    pool->bounded = pool->bounded && table.most_rows() > 0;
   }
 }
 

@@ -39,11 +39,18 @@ struct Served {
     run_on_gpu(lookup, *rows, stream.get(), {feature}, &outputs, overlay);
     return outputs[0];
   }
+  // No rows come in afterwards, as they do when the GPU's lookups miss them.
   void fill_all(int64_t first = 0, int64_t last = kStored) {
     std::vector<int64_t> keys;
     for (int64_t key = first; key < last; ++key) keys.push_back(key);
     for (size_t t = 0; t < tables.size(); ++t) {
-      for (const int64_t key : keys) row_of(t, key);  // into RAM
+      ServingFeature feature;
+      feature.table = t;
+      feature.keys = keys.data();
+      feature.segments.keys = feature.segments.samples = keys.size();
+      std::vector<float> into_ram(keys.size() * tables[t].width);
+      float* const out = into_ram.data();
+      lookup.lookup(&feature, 1, &out, never(), Executor());
       rows->fill(t, keys.data(), keys.size());
     }
   }

@@ -318,7 +318,7 @@ TEST_CASE("device commit: a snapshot has the rows of before, whenever it is read
       Table& table = *side.tables.all[0];
       CommitToken commit_token = commit_token_of();
       commit_token[side.wait(0)] = GradientPasses::kUnit;
-      auto snapshot = table.open_snapshot(round > 0);
+      auto snapshot = table.open_snapshot(round > 0 ? Since::kCheckpoint : Since::kAll);
       Rows read = read_all(table, *snapshot, 50);
       side.end(commit_token);
       (void)digest_of(table);

@@ -372,7 +372,7 @@ TEST_CASE("device failures: a table that lost rows refuses all calls by name unt
   CHECK(code([&] { pair.backward(); }) == Code::kDataLoss);
   CHECK(code([&] { pair.commit_device(); }) == Code::kDataLoss);
   CHECK(code([&] { exported(pair.tiered()); }) == Code::kDataLoss);
-  CHECK(code([&] { pair.tiered().open_snapshot(false); }) == Code::kDataLoss);
+  CHECK(code([&] { pair.tiered().open_snapshot(Since::kAll); }) == Code::kDataLoss);
   CHECK(code([&] { pair.tiered().remove_rows(&key, 1); }) == Code::kDataLoss);
   CHECK(code([&] { pair.prefetch({key}); }) == Code::kDataLoss);
   CHECK(pair.tiered().statistics().rows > 0);

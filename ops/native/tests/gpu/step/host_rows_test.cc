@@ -22,7 +22,7 @@ TEST_CASE("device host rows: a row that was looked up but not updated is no chan
   Pair pair(kind_of(32, CachePolicy::kLru));
   pair.train(range(0, 500));
   const auto keep = [](Table& table) {
-    auto snapshot = table.open_snapshot(true);
+    auto snapshot = table.open_snapshot(Since::kCheckpoint);
     Rows rows = sorted(read_all(table, *snapshot, 100));
     snapshot->close(true);
     return rows;
@@ -48,7 +48,7 @@ TEST_CASE("device host rows: a snapshot keeps the rows that kernels write over w
     for (int i = 0; i < 3; ++i) pair.train(range(0, 300));
     for (const bool due_only : {false, true, true}) {
       const auto run = [&](Table& table, auto& side) {
-        auto snapshot = table.open_snapshot(due_only);
+        auto snapshot = table.open_snapshot(due_only ? Since::kCheckpoint : Since::kAll);
         Rows rows = read_all(table, *snapshot, 20);
         side.backward(now(side.forward(true)));
         if (&table == &pair.table()) {

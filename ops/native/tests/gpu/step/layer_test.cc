@@ -152,7 +152,7 @@ TEST_CASE("device layer: a snapshot has the rows of its moment, and increments t
       first.backward(now(first.forward(true)));
       // Opened between a forward pass and its backward pass, and read while training goes on.
       const int64_t ticket = second.forward(true);
-      auto snapshot = table.open_snapshot(round > 0);
+      auto snapshot = table.open_snapshot(round > 0 ? Since::kCheckpoint : Since::kAll);
       second.backward(now(ticket));
       Rows read = read_all(table, *snapshot, 100);
       third.backward(now(third.forward(true)));
@@ -169,6 +169,61 @@ TEST_CASE("device layer: a snapshot has the rows of its moment, and increments t
     DeviceSide d(tiered, inputs[0], executor, stream), e(tiered, inputs[1], executor, stream);
     DeviceSide f(tiered, inputs[2], executor, stream);
     REQUIRE(run(*tiered.all[0], d, e, f) == expected);
+    check_same(plain, tiered);
+  }
+}
+
+TEST_CASE("device layer: snapshots for publishing and for checkpoints are open side by side") {
+  const Stream stream;
+  Kind kind;
+  kind.cache_rows = 200;
+  kind.expiry = true;
+  const std::vector<Kind> kinds(2, kind);
+  Tables plain(kinds, false), tiered(kinds, true);
+  for (const Tables* tables : {&plain, &tiered}) {
+    for (Table* table : tables->all) table->keep_tombstones();
+  }
+  std::mt19937_64 random(8);
+  const Executor executor;
+  for (int round = 0; round < 6; ++round) {
+    CAPTURE(round);
+    std::vector<std::vector<Input>> inputs;
+    for (int i = 0; i < 3; ++i) inputs.push_back(inputs_of(random, plain, 200));
+    std::vector<int64_t> removed[2];
+    const auto run = [&](Table& table, auto& first, auto& second, auto& third,
+                         std::vector<int64_t>* gone) {
+      first.backward(now(first.forward(true)));
+      // Marks begin, and snapshots are opened, between a forward pass and its backward pass.
+      int64_t ticket = second.forward(true);
+      if (round % 3 == 0) table.begin_publishing(table.step() - table.step() / 3);
+      second.backward(now(ticket));
+      ticket = third.forward(true);
+      auto publish = table.open_snapshot(Since::kPublish);
+      *gone = publish->removed();
+      Rows rows[2] = {read_all(table, *publish, 100), {}};
+      auto checkpoint = table.open_snapshot(round > 0 ? Since::kCheckpoint : Since::kAll);
+      third.backward(now(ticket));
+      Snapshot* const both[] = {publish.get(), checkpoint.get()};
+      for (size_t i = 0; i < 2; ++i) {
+        const Rows rest = read_all(table, *both[i], 100);
+        rows[i].insert(rows[i].end(), rest.begin(), rest.end());
+      }
+      // Not kept: the next one has its rows, too.
+      publish->close(round % 2 == 0);
+      checkpoint->close(true);
+      Rows all = sorted(rows[0]);
+      const Rows more = sorted(rows[1]);
+      all.insert(all.end(), more.begin(), more.end());
+      return all;
+    };
+    HostSide a(plain, inputs[0], executor), b(plain, inputs[1], executor);
+    HostSide c(plain, inputs[2], executor);
+    const Rows expected = run(*plain.all[0], a, b, c, &removed[0]);
+    REQUIRE(!expected.empty());
+    DeviceSide d(tiered, inputs[0], executor, stream), e(tiered, inputs[1], executor, stream);
+    DeviceSide f(tiered, inputs[2], executor, stream);
+    REQUIRE(run(*tiered.all[0], d, e, f, &removed[1]) == expected);
+    REQUIRE(removed[0] == removed[1]);
     check_same(plain, tiered);
   }
 }

@@ -264,7 +264,7 @@ TEST_CASE("device prefetching: removing, clearing, importing, exporting and snap
       default: {
         // Read while windows evict rows that steps have changed since.
         const Rows expected = sorted(exported(plain, 300));
-        auto snapshot = table.open_snapshot(false);
+        auto snapshot = table.open_snapshot(Since::kAll);
         pair.train(some);
         ahead(table, range(1500 - 400, 400));
         Rows read = read_all(table, *snapshot, 300);

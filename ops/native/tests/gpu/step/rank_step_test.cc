@@ -220,7 +220,7 @@ TEST_CASE("device ranks: a snapshot has the rows of its moment while ranks train
       Table& table = *(on_host ? all.ranked.plain : all.ranked.tiered)[r].all[1];
       side.backward(now(side.forward(true)));
       const int64_t ticket = next.forward(true);
-      auto snapshot = table.open_snapshot(round > 0);
+      auto snapshot = table.open_snapshot(round > 0 ? Since::kCheckpoint : Since::kAll);
       next.backward(now(ticket));
       Rows rows = read_all(table, *snapshot, 50);
       side.backward(now(side.forward(true)));

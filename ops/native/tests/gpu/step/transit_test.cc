@@ -150,7 +150,7 @@ TEST_CASE("device transit: rows are settled, counted and removed after older one
   const auto few = range(40, 12);
   const std::vector<std::function<void(Sides&)>> acts = {
       [](Sides& s) { (void)exported(*s.tiered->all[0], 100); },
-      [](Sides& s) { (void)s.tiered->all[0]->open_snapshot(false)->close(false); },
+      [](Sides& s) { (void)s.tiered->all[0]->open_snapshot(Since::kAll)->close(false); },
       [](Sides& s) { (void)s.tiered->all[0]->statistics(); },
       [&](Sides& s) { s.both([&](Table& t) { t.remove_rows(few.data(), few.size()); }); },
   };
@@ -259,7 +259,7 @@ TEST_CASE("device transit: a snapshot's copies are whole") {
     size_t side = 0;
     for (const Tables* tables : {&*sides.plain, &*sides.tiered}) {
       for (Table* table : tables->all) {
-        open.push_back(table->open_snapshot(round > 0));
+        open.push_back(table->open_snapshot(round > 0 ? Since::kCheckpoint : Since::kAll));
         rows[side].push_back(read_all(*table, *open.back(), 40));
       }
       ++side;

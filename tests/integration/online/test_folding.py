@@ -1,0 +1,215 @@
+"""Cuts are folded several at once, by a thread that publishing does not wait for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from integration.store.trained_states import assert_folded, full_export, state, write
+from waiting import wait_until
+
+from hotrow.errors import DataLossError
+from hotrow.hold_bounds import HoldBounds
+from hotrow.store import cut_folding, open_store
+from hotrow.store.cuts import CutRecord, cuts_of
+from hotrow.store.leases import lock_exports
+from hotrow.store.readers import use
+from hotrow.store.undo import undos_of
+from hotrow.trainer.online.publishing.counts import PublishCounts
+from hotrow.trainer.online.publishing.folder import CutFolder
+
+
+class Published:
+    """A generation whose cuts a trainer writes, and another connection for its folder.
+
+    Attributes:
+        folding: what the folder calls.
+        puts: how often it has put rows.
+        may_put: while this is clear, `put` waits.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.store = open_store(url)
+        self.generation = full_export(self.store)
+        self.lock = lock_exports(self.store.records, "m")
+        self.folding: Any = open_store(url)
+        self.puts = 0
+        self.may_put = threading.Event()
+        self.may_put.set()
+        put = self.folding.put
+
+        def counted(*arguments: Any) -> int:
+            self.puts += 1
+            assert self.may_put.wait(60)
+            return int(put(*arguments))
+
+        self.folding.put = counted
+
+    def write(self, number: int) -> CutRecord:
+        """Commits the changes up to a state."""
+        return write(self.store, self.generation, self.lock, number)
+
+    def folded(self) -> list[bool]:
+        """Returns which of the cuts are folded."""
+        return [cut.folded for cut in cuts_of(self.store.records, self.generation)]
+
+    def await_folded(self) -> None:
+        """Waits until one cut is left, which is folded, and nothing of the others."""
+        names = self.store.records.names
+        wait_until(lambda: self.folded() == [True] and not names("staging/"), self.folded)
+
+    def close(self) -> None:
+        """Releases the lock."""
+        self.may_put.set()
+        self.lock.release()
+        self.store.close()
+
+
+@pytest.fixture
+def published(redis_server: Any) -> Iterator[Published]:
+    made = Published(redis_server.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def seconds() -> float:
+    """For how long cuts are collected before they are folded."""
+    return 0.1
+
+
+@pytest.fixture
+def folder(published: Published, seconds: float) -> Iterator[CutFolder]:
+    """A started folder, which follows nothing yet."""
+    folder = CutFolder(
+        lambda: published.folding,
+        seconds=seconds,
+        undo_cuts=1,
+        bounds=HoldBounds(),
+        counts=PublishCounts(),
+        report=lambda line: None,
+    )
+    folder.start()
+    yield folder
+    published.may_put.set()
+    folder.close()
+
+
+def test_cuts_are_folded_together_once_servers_have_taken_them(
+    published: Published, folder: CutFolder
+) -> None:
+    with use(published.store.records, published.generation.generation, "server") as server:
+        folder.follow(published.generation, published.lock)
+        cuts = [published.write(number) for number in (1, 2, 3)]
+        wait_until(lambda: folder.counts.unfolded_cuts == 3)
+        assert not published.puts
+        server.note_cut(cuts[2].version)
+        wait_until(lambda: folder.counts.unfolded_cuts == 0)
+    assert folder.counts.folded == cuts[2].version
+    # The first two at once; the last alone, because what it replaces is kept.
+    undos = undos_of(published.store.records, published.generation)
+    assert [undo.version for undo in undos] == [cuts[2].version]
+    assert undos[0].before.version == cuts[1].version
+    assert_folded(published.store, published.generation, state(3))
+
+
+def test_a_rollback_drops_nothing_that_is_kept_for_another(
+    published: Published, folder: CutFolder
+) -> None:
+    first = published.write(1)
+    folder.follow(published.generation, published.lock)
+    wait_until(lambda: folder.counts.folded == first.version)
+    folder.keep_one_more()
+    second = published.write(2)
+    wait_until(lambda: folder.counts.folded == second.version)
+    undos = undos_of(published.store.records, published.generation)
+    assert [undo.version for undo in undos] == [first.version, second.version]
+
+
+def test_cuts_are_published_while_others_are_folded(
+    published: Published, folder: CutFolder
+) -> None:
+    published.write(1)
+    published.may_put.clear()
+    folder.follow(published.generation, published.lock)
+    wait_until(lambda: published.puts == 1)
+    published.write(2)
+    assert published.folded() == [False, False]
+    published.may_put.set()
+    published.await_folded()
+    assert_folded(published.store, published.generation, state(2))
+
+
+def test_what_needs_the_store_alone_breaks_folding_off(
+    published: Published, folder: CutFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut_folding, "BLOCKS_AT_ONCE", 4)
+    published.write(1)
+    published.may_put.clear()
+    folder.follow(published.generation, published.lock)
+    wait_until(lambda: published.puts == 1)
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with folder.held():
+            inside.set()
+            assert leave.wait(60)
+            folder.follow(published.generation, published.lock)
+
+    holding = threading.Thread(target=hold)
+    holding.start()
+    assert not inside.wait(0.2)  # while rows are put
+    published.may_put.set()
+    assert inside.wait(60)
+    puts = published.puts
+    assert published.folded() == [False]
+    time.sleep(0.5)  # five times its interval
+    assert published.puts == puts
+    leave.set()
+    holding.join()
+    published.await_folded()
+    assert_folded(published.store, published.generation, state(1))
+
+
+def test_a_cut_that_lost_blocks_is_reported_and_folding_begins_anew_when_asked(
+    published: Published, folder: CutFolder
+) -> None:
+    cut = published.write(1)
+    some = list(cut.places[:1])
+    store, generation = published.store, published.generation
+    (block,) = store.staged(generation, cut.version, some)
+    assert block is not None
+    store.unstage(generation, cut.version, some)
+    folder.follow(published.generation, published.lock)
+    wait_until(lambda: folder.failure is not None)
+    assert isinstance(folder.failure, DataLossError)
+    store.stage(generation, cut.version, {some[0]: block})
+    folder.follow(published.generation, published.lock)
+    assert folder.failure is None
+    wait_until(lambda: published.folded() == [True])
+
+
+@pytest.mark.parametrize("seconds", [600.0])
+def test_a_lost_block_that_a_server_awaits_is_noticed_long_before_cuts_are_folded(
+    published: Published, folder: CutFolder
+) -> None:
+    store, generation = published.store, published.generation
+    with use(store.records, generation.generation, "server") as server:
+        cuts = [published.write(number) for number in (1, 2, 3)]
+        server.note_cut(cuts[0].version)
+        store.unstage(generation, cuts[2].version, [cuts[2].places[0]])
+        folder.follow(generation, published.lock)
+        wait_until(lambda: isinstance(folder.failure, DataLossError), lambda: folder.failure)
+    assert published.folded() == [False, False, False]
+
+
+def test_the_end_of_a_trainer_folds_what_servers_have_taken(
+    published: Published, folder: CutFolder
+) -> None:
+    folder.follow(published.generation, published.lock)
+    published.write(1)
+    folder.close()
+    assert published.folded() == [True]

@@ -1,0 +1,56 @@
+"""A trainer whose disk is full trains on, publishes nothing that it cannot note, and goes on later.
+
+A limit on the size of a file stands for the disk, as in `tests/integration/test_full_disk.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+
+import pytest
+from integration.online.online_run import Work, append_events, click_rows
+from waiting import wait_until
+
+FREE = resource.RLIM_INFINITY
+MOST_BYTES = 16 << 10  # more than the log and the metrics have, less than the keys of a cut
+
+
+@pytest.fixture
+def work(tmp_path, redis_server):
+    (tmp_path / "events.jsonl").touch()
+    work = Work(tmp_path, redis_server.url, f"file:{tmp_path}/events.jsonl", checkpoint_steps=5)
+    work.configure('  admin: "127.0.0.1:0"\n')
+    yield work
+    work.close()
+
+
+def many_rows(count: int, name: str):
+    """Returns events with as many new users and items."""
+    rows = click_rows(count)
+    return [{**r, "user": f"{name}-{i}", "item": f"{name}-{i}"} for i, r in enumerate(rows)]
+
+
+def test_what_cannot_be_noted_is_published_when_there_is_room(work):
+    events = work.folder / "events.jsonl"
+    work.replace("batch_size: 64", "batch_size: 2048")
+    trainer = work.start()
+    append_events(events, many_rows(5 * 2048, "a"))
+    wait_until(lambda: work.published_steps()[-1:] == [5], work.log, 180)
+    good = work.last_cut()
+
+    resource.prlimit(trainer.pid, resource.RLIMIT_FSIZE, (MOST_BYTES, FREE))
+    append_events(events, many_rows(5 * 2048, "b"))
+    work.await_trained(10 * 2048)
+    wait_until(lambda: "publishing failed: " in work.log(), work.log, 120)
+    append_events(events, many_rows(5 * 2048, "c"))
+    work.await_trained(15 * 2048)
+    wait_until(lambda: bool(re.search(r"checkpoint of step \d+ is not", work.log())), work.log, 120)
+    assert work.last_cut() == good
+
+    resource.prlimit(trainer.pid, resource.RLIMIT_FSIZE, (FREE, FREE))
+    append_events(events, many_rows(5 * 2048, "d"))
+    wait_until(lambda: work.published_steps()[-1:] == [20], work.log, 120)
+    work.stop(trainer)
+    assert work.events() == 20 * 2048
+    work.check_store()

@@ -1,0 +1,78 @@
+"""The end of a source: a trainer publishes its last state, or ends with an error that says why."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from integration.online.online_run import Work, click_rows, write_recording
+from waiting import wait_until
+
+from hotrow.errors import FailedPreconditionError
+from hotrow.store import open_store
+from hotrow.store.leases import lock_exports
+
+EVENTS = 640
+HURRIED = (str(Path(__file__).with_name("spoilt_trainer.py")), "hurries:0.5")
+"""Far less than a full export takes."""
+
+
+@pytest.fixture
+def work(tmp_path, redis_server):
+    """A trainer on a recording, which ends, with its rows in Redis."""
+    write_recording(tmp_path / "recording.csv", click_rows(EVENTS))
+    work = Work(tmp_path, redis_server.url, f"replay:{tmp_path}/recording.csv?speed=max")
+    yield work
+    work.close()
+
+
+def test_a_full_export_may_take_longer_than_a_cut(work):
+    trainer = work.start(program=HURRIED)
+    assert trainer.wait(240) == 0, work.log()
+    assert "is not published yet: a full export, or a cut, is on its way" in work.log()
+    assert work.events() == EVENTS
+    work.check_store()
+
+
+@contextlib.contextmanager
+def exporting(work: Work) -> Iterator[None]:
+    """Another process exports: it has the lock as soon as the trainer leaves it to its export."""
+    work.await_line("a full export comes first")
+    with contextlib.ExitStack() as held:
+        store = held.enter_context(contextlib.closing(open_store(work.store)))
+
+        def is_held() -> bool:
+            with contextlib.suppress(FailedPreconditionError):
+                held.enter_context(lock_exports(store.records, "clicks"))
+                return True
+            return False
+
+        wait_until(is_held, work.log)
+        yield
+
+
+@pytest.mark.parametrize("flags", [(), pytest.param(("--workers", "2"), marks=pytest.mark.slow)])
+def test_what_keeps_it_from_being_published_is_an_error(flags, work):
+    trainer = work.start(*flags, program=HURRIED)
+    with exporting(work):
+        assert trainer.wait(240) == 1, work.log()
+    last = work.log().splitlines()[-1]
+    assert "Error: step 10 is not published: " in last
+    assert "export/clicks is held by " in last
+    assert "--resume publishes it" in last
+    assert work.events() == EVENTS
+    work.train("--resume", *flags)
+    work.check_store()
+
+
+def test_a_signal_ends_the_wait(work):
+    trainer = work.start()
+    with exporting(work):
+        work.await_line("step 10 is not published yet: ")
+        trainer.send_signal(signal.SIGTERM)
+        assert trainer.wait(120) == 128 + signal.SIGTERM
+    assert "step 10 is not published: " in work.log()
+    assert "stopped at step 10, checkpoint written" in work.log().splitlines()[-1]

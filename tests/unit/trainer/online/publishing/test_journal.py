@@ -1,0 +1,63 @@
+"""The journal of published keys: what a resumed trainer publishes again."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from hotrow.errors import DataLossError
+from hotrow.trainer.online.publishing.journal import FOLDER, Entry, Journal, chain_since
+
+
+def entry(version, previous, generation="g", ranks=1):
+    return Entry(version, f"id{version}", previous, generation, step=version, ranks=ranks)
+
+
+def keys(*values):
+    return {"t": np.array(values, np.int64)}
+
+
+def test_keys_of_later_cuts_are_distinct_and_of_all_ranks(tmp_path):
+    first, second = Journal(tmp_path, 0), Journal(tmp_path, 1)
+    for journal, offset in ((first, 0), (second, 100)):
+        journal.write(entry(1, "", ranks=2), keys(1 + offset))
+        journal.write(entry(2, "id1", ranks=2), keys(2 + offset, 3 + offset))
+        journal.write(entry(3, "id2", ranks=2), keys(3 + offset, 4 + offset))
+    assert first.keys_since(1)["t"].tolist() == [2, 3, 4, 102, 103, 104]
+    assert [e.version for e in second.entries()] == [1, 2, 3]
+
+
+def test_a_cut_that_one_rank_has_not_noted_is_no_entry(tmp_path):
+    Journal(tmp_path, 0).write(entry(1, "", ranks=2), keys(1))
+    assert Journal(tmp_path, 0).entries() == []
+
+
+def test_entries_before_the_cut_of_a_checkpoint_are_forgotten(tmp_path):
+    journal = Journal(tmp_path)
+    for version in (1, 2, 3):
+        journal.write(entry(version, ""), keys(version))
+    journal.forget_before(2)
+    assert [e.version for e in journal.entries()] == [2, 3]
+    assert Journal(tmp_path / "none").entries() == []
+
+
+def test_a_file_cut_short_is_an_error_and_an_unfinished_one_is_not(tmp_path):
+    journal = Journal(tmp_path)
+    journal.write(entry(1, ""), keys(1))
+    (tmp_path / FOLDER / "0000000000000002@0.safetensors.unfinished").write_bytes(b"half")
+    assert len(journal.entries()) == 1
+    (path,) = (tmp_path / FOLDER).glob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataLossError):
+        journal.entries()
+
+
+def test_a_chain_is_whole_only_if_each_cut_goes_on_from_a_known_one():
+    one, two, three = entry(1, ""), entry(2, "id1"), entry(3, "id2")
+    assert chain_since([one, two, three], "id1", 1, "g") == [two, three]
+    assert chain_since([one, two, three], "", 0, "g") == [one, two, three]
+    assert chain_since([one, three], "id1", 1, "g") is None
+    # The commit of the second one failed, so the third goes on from the first, too.
+    again = dataclasses.replace(three, previous="id1")
+    assert chain_since([two, again], "id1", 1, "g") == [two, again]
+    assert chain_since([entry(5, "", "other")], "id1", 1, "g") == []

@@ -1,0 +1,1 @@
+"""Online training: events in, cuts out (docs/design/0012-online.md)."""

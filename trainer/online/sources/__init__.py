@@ -1,0 +1,1 @@
+"""Where events come from: files that grow, recorded files, Redis Streams, Kafka."""
