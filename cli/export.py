@@ -30,7 +30,7 @@ _WAIT_SECONDS = 60.0
 # Options that a full export fixes for the incremental exports after it.
 _OF_FULL_EXPORTS = (
     *("row_type", "top", "store_shards", "store_growth"),
-    *("keep_generations", "standalone"),
+    *("keep_generations", "standalone", "lender"),
 )
 
 
@@ -143,6 +143,7 @@ _OF_FULL_EXPORTS = (
     help="With --incremental: replicas of each Redis node that must have the changes before they "
     "are committed, and the commit before the command ends; a failover then loses neither.",
 )
+@click.option("--lender", default="", hidden=True)  # of the export lock: a trainer's full export
 @click.option(
     "--json",
     "json_path",
@@ -169,6 +170,7 @@ def command(
     max_norm_ratio: float | None,
     force: bool,
     store_wait_replicas: int,
+    lender: str,
     json_path: Path | None,
     **access: str,
 ) -> None:
@@ -198,7 +200,7 @@ def command(
     if incremental:
         facts = _export_changes(source, base, name, version, store, entry, wait_seconds, gate)
     else:
-        rows = (store, entry, row_type, top, store_shards, store_growth, keep_generations)
+        rows = (store, entry, row_type, top, store_shards, store_growth, keep_generations, lender)
         facts = _export_version(source, base, name, version, rows, standalone, gate)
     if json_path is not None:
         json_path.write_text(json.dumps(facts, indent=1) + "\n")
@@ -259,7 +261,7 @@ def _export_version(
     base: Path,
     name: str,
     version: int | None,
-    options: tuple[str | None, StoreAccess, RowType | None, int | None, int, float, int],
+    options: tuple[str | None, StoreAccess, RowType | None, int | None, int, float, int, str],
     standalone: bool,
     gate: tuple[float | None, bool],
 ) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class RowOptions:
         growth: for how many times its rows a table is laid out in the store; above 1 for at least
             65,536 rows.
         keep_generations: complete generations of the model that stay in the store.
+        lender: the holder of the export lock that lends it to this export; "": the lock is free.
     """
 
     store: str | None = None
@@ -34,6 +35,7 @@ class RowOptions:
     shards: int = DEFAULT_SHARDS
     growth: float = 1.0
     keep_generations: int = 2
+    lender: str = ""
 
     def check(self, standalone: bool) -> None:
         """Checks the options that need no model.

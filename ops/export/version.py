@@ -281,7 +281,9 @@ class _RowExport:
         tables = list(facts.tables.values())
         sources = [StoredRows(table, options.row_type, options.top) for table in tables]
         source = source_of(facts.step, sources, tables)
-        self._lock = self._stack.enter_context(lock_exports(self._store.records, facts.name))
+        self._lock = self._stack.enter_context(
+            lock_exports(self._store.records, facts.name, lender=options.lender)
+        )
         if options.store is not None:
             point_to_existing(Generations(self._store.records), facts.name, self._versions)
         # Another export that begins after this line, although the lock was lost unnoticed, keeps

@@ -14,6 +14,7 @@ import json
 import os
 import threading
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar
@@ -28,6 +29,7 @@ READERS = "lease/"
 _EXPORTER = "export/"
 _RENEWALS = 3.0  # per duration of a lease
 _RELEASE_SECONDS = 2.0
+_TRIES = 3  # another writer may come between reading and writing
 
 
 class Lease:
@@ -79,8 +81,7 @@ class Lease:
             UnavailableError: the store does not answer.
         """
         with self._lock:
-            if not self._renew():
-                self.lost.set()
+            self._renew_noting()
         self.check()
 
     def release(self) -> None:
@@ -104,18 +105,24 @@ class Lease:
         self.release()
 
     def _take(self) -> None:
-        text = self._records.get(self._name)
-        now = self._records.now_ms()
-        if text is not None:
-            holder, until = read_held(text, self._name)
-            if until > now and not self._is_abandoned(read_object(text, self._name)):
-                seconds = (until - now) / 1000
-                raise FailedPreconditionError(
-                    f"{self._name} is held by {holder}, for {seconds:.0f} s unless it is "
-                    f"renewed; {self._advice(read_object(text, self._name))}"
-                )
-        if not self._records.swap(self._name, text, self._text(now)):
-            raise FailedPreconditionError(f"{self._name} was just taken by another process")
+        for _ in range(_TRIES):
+            text, now = self._records.get(self._name), self._records.now_ms()
+            self._check_may_take(text, now)
+            if self._records.swap(self._name, text, self._text(now)):
+                return
+        raise FailedPreconditionError(f"{self._name} was just taken by another process")
+
+    def _check_may_take(self, text: str | None, now: int) -> None:
+        """Raises an error if another holder has it; text: its record."""
+        if text is None:
+            return
+        holder, until = read_held(text, self._name)
+        held = read_object(text, self._name)
+        if until > now and not self._is_abandoned(held):
+            raise FailedPreconditionError(
+                f"{self._name} is held by {holder}, for {(until - now) / 1000:.0f} s unless it is "
+                f"renewed; {self._advice(held)}"
+            )
 
     def _renew(self) -> bool:
         """Extends it; returns whether it was still held."""
@@ -123,6 +130,15 @@ class Lease:
         if text is None or not self._is_mine(text):
             return False
         return self._records.swap(self._name, text, self._text(self._records.now_ms()))
+
+    def _renew_noting(self) -> bool:
+        """Extends it and notes whether it was lost; returns whether to go on with renewals."""
+        held = self._renew()
+        if not held and not self._released.is_set():
+            self.lost.set()
+        elif held and self._comes_back:
+            self.lost.clear()
+        return held or self._comes_back
 
     def _is_mine(self, text: str) -> bool:
         try:
@@ -151,26 +167,26 @@ class Lease:
         while not self._released.wait(pause):
             try:
                 with self._lock:
-                    held = self._renew()
+                    goes_on = self._renew_noting()
             except HotrowError:
                 continue  # the store is down: the next renewal shows whether it is still held
             except Exception:
                 if self._released.is_set():
                     return  # `release` did not wait for the store, and its owner closed it
                 raise
-            if held:
-                self.lost.clear()
-            elif not self._released.is_set():
-                self.lost.set()
-                if not self._comes_back:
-                    return
+            if not goes_on:
+                return
 
     def _give_back(self) -> None:
         self._thread.join()
         with contextlib.suppress(Exception):  # the store may be closed by now
             text = self._records.get(self._name)
             if text is not None and self._is_mine(text):
-                self._records.swap(self._name, text, None)
+                self._records.swap(self._name, text, self._text_after())
+
+    def _text_after(self) -> str | None:
+        """Returns the record to leave at the release; None: none."""
+        return None
 
 
 class ExportLock(Lease):
@@ -180,12 +196,21 @@ class ExportLock(Lease):
     it, and the next export need not wait until it expires: the record names the process of the
     holder, and its kernel knows whether that has ended. So does this process of its own locks.
     Whatever a holder elsewhere is, its lock stands until it expires.
+
+    A holder can lend it to another process, which gives it back when it releases it. The lock is
+    not free at any time between.
     """
 
     _held: ClassVar[set[str]] = set()  # holders in this process
 
     def __init__(
-        self, records: Records, name: str, seconds: float, trainer: str = "", admin: str = ""
+        self,
+        records: Records,
+        name: str,
+        seconds: float,
+        trainer: str = "",
+        admin: str = "",
+        lender: str = "",
     ) -> None:
         """Takes the lock.
 
@@ -195,10 +220,13 @@ class ExportLock(Lease):
             seconds: how long it lasts unless it is renewed.
             trainer: the run that holds it for as long as it publishes by itself; "": an export.
             admin: `host:port` of the trainer's admin service; "": it has none.
+            lender: who lends it (`lend`); its record then goes on to name the lender's trainer.
 
         Raises:
-            FailedPreconditionError: another export has it.
+            FailedPreconditionError: another export has it; with a lender: this one has it no more.
         """
+        self._lender = lender
+        self._lent: dict[str, Any] = {}  # the lender's record
         given = {"trainer": trainer, "admin": admin}
         self._trainer = {name: value for name, value in given.items() if value}
         self._process = identity_of(os.getpid())
@@ -212,17 +240,61 @@ class ExportLock(Lease):
 
     def release(self) -> None:
         """Releases it; idempotent. The holder writes nothing more from now on."""
-        self._held.discard(self._holder)
         super().release()
+        self._held.discard(self._holder)  # if the store did not answer, it is free from now on
+
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[str]:
+        """Lends it, until the end of the `with` statement; yields the lender's name.
+
+        While the other process has it, this one is noted as `lost`.
+
+        Raises:
+            FailedPreconditionError: it was lost.
+            UnavailableError: the store does not answer.
+        """
+        self.confirm()
+        self._comes_back = True
+        try:
+            yield self._holder
+        finally:
+            with self._lock:
+                with contextlib.suppress(HotrowError):
+                    self._renew_noting()
+                self._comes_back = False
+
+    def _check_may_take(self, text: str | None, now: int) -> None:
+        if not self._lender:
+            super()._check_may_take(text, now)
+            return
+        held = {} if text is None else read_object(text, self._name)
+        if held.get("holder") != self._lender:
+            raise FailedPreconditionError(
+                f"{self._name} is not held any more by {self._lender}, the trainer that began this "
+                "export"
+            )
+        self._lent = held
+        self._trainer = {name: held[name] for name in ("trainer", "admin") if name in held}
+
+    def _text_after(self) -> str | None:
+        if not self._lent or has_ended(str(self._lent.get("process", ""))):
+            return None
+        return json.dumps({**self._lent, "until": self._records.now_ms() + self._millis})
 
     def _facts(self) -> dict[str, Any]:
-        return {"process": self._process, **self._trainer}
+        lender = {"lender": self._lender} if self._lender else {}
+        return {"process": self._process, **self._trainer, **lender}
 
     def _advice(self, held: dict[str, Any]) -> str:
         trainer, admin = held.get("trainer", ""), held.get("admin", "")
         if not trainer and not admin:
             return super()._advice(held)
         whose = f"the trainer of {trainer}" if trainer else "a trainer"
+        if held.get("lender"):
+            return (
+                f"it is a full export of {whose}: stop the trainer first; if the trainer has "
+                "ended, wait until the export has"
+            )
         if not admin:
             return (
                 f"it is {whose}, which publishes by itself and has no admin service "
@@ -256,8 +328,14 @@ def read_held(text: str, name: str) -> tuple[str, int]:
 
 
 def lock_exports(
-    records: Records, model: str, seconds: float = 15.0, *, trainer: str = "", admin: str = ""
-) -> Lease:
+    records: Records,
+    model: str,
+    seconds: float = 15.0,
+    *,
+    trainer: str = "",
+    admin: str = "",
+    lender: str = "",
+) -> ExportLock:
     """Takes the lease that makes this process the only writer of a model.
 
     Args:
@@ -266,11 +344,14 @@ def lock_exports(
         seconds: how long the lease lasts unless it is renewed.
         trainer: the run that holds it for as long as it publishes by itself; "": an export.
         admin: `host:port` of the trainer's admin service, for operators; "": it has none.
+        lender: the holder that lends it to this process (`ExportLock.lend`), which gives it back
+            by its release; "": it is free.
 
     Raises:
-        FailedPreconditionError: another export of the model is running.
+        FailedPreconditionError: another export of the model is running, or the lender does not hold
+            the lease any more.
     """
-    return ExportLock(records, _EXPORTER + model, seconds, trainer, admin)
+    return ExportLock(records, _EXPORTER + model, seconds, trainer, admin, lender)
 
 
 @dataclass(frozen=True)
@@ -282,12 +363,14 @@ class Exporter:
         trainer: the run of a trainer that publishes by itself; "": it is an export.
         admin: `host:port` of the trainer's admin service; "": it has none.
         process: its identity (`process_identity`); "": not known.
+        lender: name in the lock of the trainer that lent it to this full export; "": not lent.
     """
 
     holder: str
     trainer: str
     admin: str
     process: str
+    lender: str = ""
 
 
 def exporter_of(records: Records, model: str) -> Exporter | None:
@@ -304,5 +387,5 @@ def exporter_of(records: Records, model: str) -> Exporter | None:
     if until <= records.now_ms():
         return None
     held = read_object(text, name)
-    trainer, admin, process = (str(held.get(key, "")) for key in ("trainer", "admin", "process"))
-    return Exporter(holder, trainer, admin, process)
+    facts = (str(held.get(key, "")) for key in ("trainer", "admin", "process", "lender"))
+    return Exporter(holder, *facts)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import signal
+import time
 
 import pytest
 from integration.online.online_run import Work, append_events, click_rows
@@ -51,22 +51,63 @@ def test_a_trainer_that_was_stopped_while_another_took_over_ends_with_an_error(w
     work.check_store("run2")
 
 
-def test_a_trainer_ends_when_another_one_takes_the_lock_before_its_full_export(work):
-    """The lock is free from when the trainer releases it until its export has loaded."""
+def test_the_lock_is_never_free_during_a_full_export(work):
     trainer = work.start()
     append_events(work.folder / "events.jsonl", click_rows(640))
     work.await_line("a full export comes first")
     store = open_store(work.store)
-    taken = []
+    holders, refusals = set(), set()
+    while not work.published_steps():
+        assert trainer.poll() is None, work.log()
+        with pytest.raises(FailedPreconditionError) as refused:
+            lock_exports(store.records, "clicks", trainer="elsewhere").release()
+        holders.add(exporter_of(store.records, "clicks").holder)
+        refusals.add(str(refused.value).partition("; ")[2].partition(":")[0])
+        time.sleep(0.002)
+    store.close()
+    assert len(holders) == 2, "the trainer, and its export"
+    whose = "the trainer of run"
+    assert refusals == {
+        f"it is {whose}, which publishes by itself and has no admin service (online.admin)",
+        f"it is a full export of {whose}",
+    }
+    wait_until(lambda: work.published_steps()[-1:] == [10], work.log, 120)
+    work.stop(trainer)
+    work.check_store()
 
-    def take() -> bool:
-        with contextlib.suppress(FailedPreconditionError):
-            taken.append(lock_exports(store.records, "clicks", trainer="elsewhere"))
-        return bool(taken)
 
-    wait_until(take, work.log, 60)
+def test_a_trainer_that_lost_the_lock_before_its_full_export_ends(work):
+    """As after it slept: the store ended its lock, and another trainer took it."""
+    trainer = work.start()
+    work.await_line("a full export comes first")
+    store = open_store(work.store)
+    name = "export/clicks"
+    assert store.records.swap(name, store.records.get(name), None)
+    taken = lock_exports(store.records, "clicks", trainer="elsewhere")
+    append_events(work.folder / "events.jsonl", click_rows(640))
     assert trainer.wait(timeout=120) == 1, work.log()
     assert "another process publishes model 'clicks'" in work.log()
     assert "the trainer of elsewhere" in work.log()
-    taken[0].release()
+    taken.release()
     store.close()
+
+
+def test_a_full_export_outlives_its_trainer_and_the_next_one_goes_on_from_it(work):
+    trainer = work.start()
+    append_events(work.folder / "events.jsonl", click_rows(640))
+    work.await_line("a full export comes first")
+    store = open_store(work.store)
+
+    def is_lent() -> bool:
+        found = exporter_of(store.records, "clicks")
+        return found is not None and bool(found.lender)
+
+    wait_until(is_lent, work.log, 60)
+    trainer.kill()
+    trainer.wait()
+    store.close()
+    second = work.start("--resume", log="second")
+    wait_until(lambda: work.published_steps()[-1:] == [10], lambda: work.log("second"), 120)
+    assert "a full export comes first" not in work.log("second")
+    work.stop(second, "second")
+    work.check_store()

@@ -206,6 +206,21 @@ def test_a_lost_block_that_a_server_awaits_is_noticed_long_before_cuts_are_folde
     assert published.folded() == [False, False, False]
 
 
+@pytest.mark.parametrize("seconds", [600.0])
+def test_a_lost_block_is_noticed_although_the_clock_was_set_back(
+    published: Published, folder: CutFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, generation = published.store, published.generation
+    records = published.folding.records
+    monkeypatch.setattr(records, "now_ms", lambda: store.records.now_ms() - 3_600_000)
+    with use(store.records, generation.generation, "server") as server:
+        cuts = [published.write(number) for number in (1, 2)]
+        server.note_cut(cuts[0].version)
+        store.unstage(generation, cuts[1].version, [cuts[1].places[0]])
+        folder.follow(generation, published.lock)
+        wait_until(lambda: isinstance(folder.failure, DataLossError), lambda: folder.failure)
+
+
 def test_the_end_of_a_trainer_folds_what_servers_have_taken(
     published: Published, folder: CutFolder
 ) -> None:

@@ -29,10 +29,11 @@ def export_base(
     store: str,
     shards: int,
     access: StoreAccess,
+    lender: str,
 ) -> None:
     """Exports the checkpoint of a step as a new version, with its rows in a store.
 
-    It needs memory for the rows once more. The export lock must be free.
+    It needs memory for the rows once more.
 
     Args:
         run_dir: the run directory.
@@ -43,6 +44,7 @@ def export_base(
         store: URL of the store.
         shards: virtual shards of the rows.
         access: credentials.
+        lender: the holder of the export lock, which lends it (`ExportLock.lend`).
 
     Raises:
         NotFoundError: the checkpoint does not exist any more.
@@ -54,6 +56,7 @@ def export_base(
     command = [sys.executable, "-m", "hotrow.cli.main", "export", str(run_dir)]
     command += ["--to", str(models), "--name", model, "--store", store, "--step", str(step)]
     command += ["--store_shards", str(shards), "--store_growth", f"{_GROWTH:g}"]
+    command += ["--lender", lender]
     command += ["--force"] if force else []
     for flag, value in (
         ("--store_user", access.username),

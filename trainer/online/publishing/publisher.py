@@ -155,7 +155,7 @@ class Publisher:
             ranks=self._ranks.size,
             dense_seconds=online.publish_dense_seconds,
             keep_checkpoint=lambda step: note_exported(run_dir / CHECKPOINTS, step),
-            export_base=lambda step, force: export_base(
+            export_base=lambda step, force, lender: export_base(
                 run_dir,
                 step,
                 force,
@@ -164,6 +164,7 @@ class Publisher:
                 online.store or "",
                 online.store_shards,
                 self._access,
+                lender,
             ),
             report=report,
         )

@@ -32,9 +32,8 @@ from hotrow.store.cut_writing import CutBegun, CutStaging, StagedPart, begin_cut
 from hotrow.store.cuts import CutRecord, cuts_of, discard_unfinished
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import forget_broken
-from hotrow.store.leases import Lease, exporter_of, lock_exports
+from hotrow.store.leases import ExportLock, exporter_of, lock_exports
 from hotrow.store.lost_cuts import find_lost, withdraw_rowless
-from hotrow.store.process_identity import has_ended
 from hotrow.store.published import PublishedLog, PublishedState
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import RECORD_HEAD_BYTES, Generation, State
@@ -95,7 +94,7 @@ class StoreWriter:
         self._address = address
         self._report = report
         self._store: RowStore | None = None
-        self._lock: Lease | None = None
+        self._lock: ExportLock | None = None
         self._generation: Generation | None = None
         self._published: PublishedLog | None = None
         self._last: CutRecord | None = None  # the cut from which the next one goes on
@@ -116,7 +115,7 @@ class StoreWriter:
         return self._generation
 
     @property
-    def lock(self) -> Lease:
+    def lock(self) -> ExportLock:
         """The export lock."""
         assert self._lock is not None  # after `open`
         return self._lock
@@ -151,6 +150,7 @@ class StoreWriter:
 
         Raises:
             FencedError: another process holds the lock.
+            FailedPreconditionError: a full export of an earlier process of this run holds it.
             UnavailableError, PermissionDeniedError: the store does not answer, or refuses.
         """
         if self._store is None:
@@ -159,14 +159,18 @@ class StoreWriter:
             self._lock.release()
             self._lock = None
         if self._lock is None:
-            try:
-                self._lock = lock_exports(
-                    self._store.records, self._model, trainer=self._run, admin=self._address
-                )
-            except FailedPreconditionError as err:
-                raise FencedError(
-                    f"another process publishes model {self._model!r} in {self._store.url}: {err}"
-                ) from err
+            self._lock = self._take_lock(self._store)
+
+    def _take_lock(self, store: RowStore) -> ExportLock:
+        try:
+            return lock_exports(store.records, self._model, trainer=self._run, admin=self._address)
+        except FailedPreconditionError as err:
+            found = exporter_of(store.records, self._model)
+            if found is None or (found.lender and found.trainer == self._run):
+                raise  # a full export of this run, whose trainer was killed, is not over yet
+            raise FencedError(
+                f"another process publishes model {self._model!r} in {store.url}: {err}"
+            ) from err
 
     def find(self, schema_hash: str, lineage: Lineage) -> Shown | None:
         """Finds the newest version, and what its servers show; None: a base export is needed.
@@ -326,30 +330,11 @@ class StoreWriter:
         self._last, self._base = outcome.cut, None
         return outcome.cut
 
-    def check_rival(self) -> None:
-        """Checks that no other trainer took the lock while this one had released it.
-
-        Raises:
-            FencedError: another trainer publishes the model.
-            UnavailableError: the store does not answer.
-        """
-        found = exporter_of(self.store.records, self._model)
-        if found is not None and found.trainer and not has_ended(found.process):
-            raise FencedError(
-                f"another process publishes model {self._model!r} in {self.store.url}: it is the "
-                f"trainer of {found.trainer}, which took the export lock while a full export of "
-                "this one was on its way"
-            )
-
-    def release(self) -> None:
-        """Releases the lock, so that an export of another process may run."""
+    def close(self) -> None:
+        """Releases the lock and closes the store."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-    def close(self) -> None:
-        """Releases the lock and closes the store."""
-        self.release()
         if self._store is not None:
             self._store.close()
             self._store = None

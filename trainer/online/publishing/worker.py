@@ -61,8 +61,9 @@ class CutWorker:
         ranks: how many ranks there are.
         dense_seconds: time between two cuts with dense weights; None: each has them.
         keep_checkpoint: keeps the checkpoint of a step from being pruned.
-        export_base: makes a full export of it, whatever gates say if its second argument says so;
-            raises NotFoundError if it is gone, GateError if a gate refuses it.
+        export_base: makes a full export of it, whatever gates say if its second argument says so,
+            by the export lock that the third one lends; raises NotFoundError if it is gone,
+            GateError if a gate refuses it.
         report: called with lines for the user.
 
     Attributes:
@@ -89,7 +90,7 @@ class CutWorker:
         ranks: int,
         dense_seconds: float | None,
         keep_checkpoint: Callable[[int], None],
-        export_base: Callable[[int, bool], None],
+        export_base: Callable[[int, bool, str], None],
         report: Callable[[str], None],
     ) -> None:
         self._writer = writer
@@ -389,14 +390,12 @@ class CutWorker:
             self._to(Phase.BEGIN)
 
     def _make_base(self) -> None:
-        self._writer.release()
+        self._writer.open()  # takes the lock again, if it was lost
         try:
-            self._export_base(self._step, self.gate.force)
+            with self._writer.lock.lend() as lender:
+                self._export_base(self._step, self.gate.force, lender)
         except (NotFoundError, GateError):
             self._to(Phase.BASE)  # of another checkpoint
-            raise
-        except HotrowError:
-            self._writer.check_rival()  # who took the lock meanwhile publishes, and this one ends
             raise
         self.gate.force = False
         self.counts.base_exports += 1
