@@ -13,8 +13,8 @@ STORE ?=
 # `make demo ONLINE=1`: a trainer that learns from a stream, and publishes to two servers.
 ONLINE ?=
 
-# Processes of `make test`; a file's tests run in one of them. Half of the time they wait.
-JOBS ?= $(shell n=$$((2 * $$(nproc))); echo $$((n < 8 ? n : 8)))
+# Processes of `make test`; a file's tests run in one of them, and start others that keep cores busy.
+JOBS ?= $(shell n=$$((($$(nproc) * 3 + 1) / 2)); echo $$((n < 8 ? n : 8)))
 
 # How long `make fuzz` runs each target.
 SECONDS ?= 600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from typing import Any, TextIO
@@ -58,7 +59,15 @@ class Progress:
         samples_per_second: float,
         cache: CacheStatistics | None = None,
     ) -> None:
-        """Shows training metrics; the next report is due in 10 s."""
+        """Shows training metrics; the next report is due in 10 s.
+
+        Args:
+            step: of the training.
+            epoch: from 0.
+            quality: of the last steps.
+            samples_per_second: NaN: nothing was trained since the last report.
+            cache: of tables with a cache.
+        """
         self._due = time.monotonic() + LINE_SECONDS
         metrics = f"auc {quality.auc:.4f}  logloss {quality.logloss:.4f}"
         if cache is not None:
@@ -66,10 +75,9 @@ class Progress:
         if self._bar is not None:
             self._bar.set_postfix_str(f"epoch {epoch + 1}  {metrics}", refresh=False)
         else:
-            self.say(
-                f"step {step}{self._of_total(step)}  epoch {epoch + 1}  "
-                f"{samples_per_second:,.0f} samples/s  {metrics}"
-            )
+            speed = samples_per_second
+            rate = "" if math.isnan(speed) else f"{speed:,.0f} samples/s  "
+            self.say(f"step {step}{self._of_total(step)}  epoch {epoch + 1}  {rate}{metrics}")
 
     def report_validation(self, step: int, quality: Quality) -> None:
         """Shows validation metrics in a line of their own."""

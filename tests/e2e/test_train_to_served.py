@@ -178,7 +178,8 @@ def test_evaluate_over_grpc_gives_the_offline_auc(server, work):
     evaluated = json.loads((work / "evaluated.json").read_text())
     trained = json.loads((work / "trained.json").read_text())
     assert evaluated["rows"] == 3000
-    assert evaluated["auc"] == pytest.approx(trained["valid_auc"], abs=1e-7)
+    # Two rows whose scores differ by rounding may have another order, which is worth up to 1e-6.
+    assert evaluated["auc"] == pytest.approx(trained["valid_auc"], abs=1e-6)
     assert evaluated["logloss"] == pytest.approx(trained["valid_logloss"], abs=1e-7)
 
 

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from integration.online.online_run import Work, append_events, click_rows
+from integration.store.lenders import killed_holder
 from waiting import wait_until
 
 from hotrow.errors import FailedPreconditionError
@@ -92,6 +93,22 @@ def test_a_trainer_that_lost_the_lock_before_its_full_export_ends(work):
     store.close()
 
 
+def test_a_trainer_waits_for_a_full_export_of_its_run(work):
+    store = open_store(work.store)
+    lender = killed_holder(work.store, "clicks", "run")
+    lent = lock_exports(store.records, "clicks", lender=lender)
+    append_events(work.folder / "events.jsonl", click_rows(640))
+    trainer = work.start()
+    work.await_line("a full export of run is on its way, and comes first")
+    lent.release()
+    store.close()
+    wait_until(lambda: work.published_steps()[-1:] == [10], work.log, 120)
+    assert work.log().count("is on its way, and comes first") == 1
+    assert "publishing failed" not in work.log()
+    work.stop(trainer)
+    work.check_store()
+
+
 def test_a_full_export_outlives_its_trainer_and_the_next_one_goes_on_from_it(work):
     trainer = work.start()
     append_events(work.folder / "events.jsonl", click_rows(640))
@@ -108,6 +125,7 @@ def test_a_full_export_outlives_its_trainer_and_the_next_one_goes_on_from_it(wor
     store.close()
     second = work.start("--resume", log="second")
     wait_until(lambda: work.published_steps()[-1:] == [10], lambda: work.log("second"), 120)
-    assert "a full export comes first" not in work.log("second")
+    assert "servers have nothing to go on from" not in work.log("second")
+    assert "publishing failed" not in work.log("second")
     work.stop(second, "second")
     work.check_store()

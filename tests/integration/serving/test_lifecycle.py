@@ -179,7 +179,7 @@ def test_a_running_request_keeps_its_version(
     request.model_spec.name = "zoo"
     request.model_spec.signature_name = "spin"
     request.inputs["turns"].CopyFrom(tf.make_tensor_proto(np.int64(2**60)))
-    running = server.prediction.Predict.future(request, timeout=20)
+    running = server.prediction.Predict.future(request, timeout=40)
     time.sleep(0.5)  # until the request runs
     publish(zoo_dir / "1", base, 2)
     wait_for(server, "zoo", {2: "AVAILABLE", 1: "UNLOADING"})

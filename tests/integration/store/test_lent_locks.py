@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 
 import pytest
+from integration.store.lenders import holder, killed_holder
 from waiting import wait_until
 
 from hotrow.errors import FailedPreconditionError
 from hotrow.store.leases import exporter_of, lock_exports
-
-BORROW = """
-import sys
-from hotrow.store import open_store
-from hotrow.store.leases import lock_exports
-
-store = open_store(sys.argv[1])
-with lock_exports(store.records, "m", lender=sys.argv[2]) as lock:
-    print("taken", flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -111,35 +98,20 @@ def test_a_lost_lock_is_not_lent(store, lock):
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_borrower_that_ends_or_is_killed_leaves_it_to_the_lender(store, store_url, killed):
     lock = lock_exports(store.records, "m", trainer="runs/a")
-    with lock.lend() as lender:
-        borrower = subprocess.Popen(
-            [sys.executable, "-c", BORROW, store_url, lender],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert borrower.stdout.readline() == "taken\n"
+    with lock.lend() as lender, holder(store_url, "m", "", lender) as (borrower, name):
+        assert exporter_of(store.records, "m").holder == name
         assert_held(store.records)
         if killed:
-            os.kill(borrower.pid, signal.SIGKILL)
-        borrower.communicate()
-        assert borrower.returncode == (-signal.SIGKILL if killed else 0)
+            borrower.kill()
+    assert borrower.returncode == (-signal.SIGKILL if killed else 0)
     assert lock.lost.is_set() == killed
     lock.release()
     lock_exports(store.records, "m").release()
 
 
 def test_a_borrower_leaves_nothing_to_a_lender_that_has_ended(store, store_url):
-    lend = BORROW.replace("lender=sys.argv[2]) as lock", "trainer='runs/a') as lock")
-    lend = lend.replace('print("taken"', "print(lock._holder")
-    lender = subprocess.Popen(
-        [sys.executable, "-c", lend, store_url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    borrowed = lock_exports(store.records, "m", lender=lender.stdout.readline().strip())
-    lender.kill()
-    lender.communicate()
+    lender = killed_holder(store_url, "m", "runs/a")
+    borrowed = lock_exports(store.records, "m", lender=lender)
+    assert_held(store.records)
     borrowed.release()
     assert store.records.get("export/m") is None

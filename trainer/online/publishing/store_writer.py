@@ -95,6 +95,7 @@ class StoreWriter:
         self._report = report
         self._store: RowStore | None = None
         self._lock: ExportLock | None = None
+        self._awaits_export = False  # that of an earlier process of this run
         self._generation: Generation | None = None
         self._published: PublishedLog | None = None
         self._last: CutRecord | None = None  # the cut from which the next one goes on
@@ -145,12 +146,15 @@ class StoreWriter:
             patience_seconds=_PATIENCE_SECONDS,
         )
 
-    def open(self) -> None:
+    def open(self) -> bool:
         """Connects, and takes the export lock, unless this is done.
+
+        Returns:
+            Whether it has the lock; False: a full export of this run has it, whose trainer ended,
+            or had it until now.
 
         Raises:
             FencedError: another process holds the lock.
-            FailedPreconditionError: a full export of an earlier process of this run holds it.
             UnavailableError, PermissionDeniedError: the store does not answer, or refuses.
         """
         if self._store is None:
@@ -160,14 +164,22 @@ class StoreWriter:
             self._lock = None
         if self._lock is None:
             self._lock = self._take_lock(self._store)
+        if self._lock is not None:
+            self._awaits_export = False
+        return self._lock is not None
 
-    def _take_lock(self, store: RowStore) -> ExportLock:
+    def _take_lock(self, store: RowStore) -> ExportLock | None:
         try:
             return lock_exports(store.records, self._model, trainer=self._run, admin=self._address)
         except FailedPreconditionError as err:
             found = exporter_of(store.records, self._model)
-            if found is None or (found.lender and found.trainer == self._run):
-                raise  # a full export of this run, whose trainer was killed, is not over yet
+            if found is None:
+                return None
+            if found.lender and found.trainer == self._run:
+                if not self._awaits_export:
+                    self._report(f"a full export of {self._run} is on its way, and comes first")
+                self._awaits_export = True
+                return None
             raise FencedError(
                 f"another process publishes model {self._model!r} in {store.url}: {err}"
             ) from err

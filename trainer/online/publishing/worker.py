@@ -44,6 +44,8 @@ _LOOK_SECONDS = 0.05
 _RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.2, 2.0
 _LONGEST_EXPORT_RETRY_SECONDS = 5.0
 """A full export is a process, which loads its libraries each time."""
+_EXPORT_LOOK_SECONDS = 0.2
+"""Between two looks whether that of an earlier process of this run has ended."""
 
 
 class CutWorker:
@@ -346,7 +348,10 @@ class CutWorker:
 
     def _find(self) -> None:
         writer = self._writer
-        writer.open()
+        while not writer.open():
+            if self._closed:
+                return
+            time.sleep(_EXPORT_LOOK_SECONDS)
         lineage = self._lineage()
         shown = writer.find(self._schema_hash, lineage)
         if shown is None:
@@ -390,7 +395,9 @@ class CutWorker:
             self._to(Phase.BEGIN)
 
     def _make_base(self) -> None:
-        self._writer.open()  # takes the lock again, if it was lost
+        if self._writer.lock.lost.is_set():
+            self._to(Phase.FIND)  # perhaps another trainer has published since
+            return
         try:
             with self._writer.lock.lend() as lender:
                 self._export_base(self._step, self.gate.force, lender)
