@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import tensorflow as tf
+from traced import traced
 
 import hotrow
 from hotrow.errors import DataLossError, InvalidArgumentError
@@ -53,8 +54,8 @@ def test_sums_are_those_in_the_order_of_the_ranks_on_all(ranks, compiled, bucket
         def step(gradients):
             return sum_over_ranks(gradients, rank, bucket_bytes=bucket_bytes)
 
-        run = tf.function(step) if compiled else step
         given = [tf.constant(g) for g in _gradients(rank.rank)]
+        run = traced(step, given) if compiled else step
         return [[s.numpy() for s in run(given)] for _ in range(20)]
 
     for steps in _on_ranks(ranks, body):
@@ -108,7 +109,7 @@ def test_a_rank_that_fails_is_reported_to_who_waits_for_sums(ranks):
     def body(rank):
         if rank.is_first:
             return rank.fail(DataLossError("the data is gone"))
-        step = tf.function(lambda g: sum_over_ranks([g], rank))
+        step = traced(lambda g: sum_over_ranks([g], rank), tf.ones(5))
         with pytest.raises(tf.errors.DataLossError, match="rank 0: the data is gone"):
             step(tf.ones(5))
         return None
@@ -137,6 +138,7 @@ def test_gradients_of_a_model_start_in_the_order_of_the_backward_pass(ranks):
 _ONE_THREAD = """
 import threading
 import tensorflow as tf
+from traced import traced
 
 import hotrow
 tf.config.threading.set_inter_op_parallelism_threads({inter_op})
@@ -145,6 +147,7 @@ from hotrow.ops.dense_gradients import sum_over_ranks
 from hotrow.ops.ranks import thread_ranks
 
 ranks = thread_ranks(3, 30.0)
+tracing = threading.Lock()
 
 def body(rank):
     @tf.function
@@ -152,6 +155,8 @@ def body(rank):
         gradients = [tf.sin(x * i) + tf.ones(i + 1) for i in range(20)]
         sums = sum_over_ranks(gradients, rank, bucket_bytes=64)
         return tf.add_n([tf.reduce_sum(s) for s in sums])
+    with tracing:
+        step.get_concrete_function(tf.constant(0.0))
     for repeat in range(100):
         last = step(tf.constant(0.0))
     assert last == 3 * 210, last
