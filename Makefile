@@ -15,6 +15,8 @@ ONLINE ?=
 
 # Processes of `make test`; a file's tests run in one of them, and start others that keep cores busy.
 JOBS ?= $(shell n=$$((($$(nproc) * 3 + 1) / 2)); echo $$((n < 8 ? n : 8)))
+# A process that crashes ends the run: pytest-xdist starts another one, and may then wait forever.
+PARALLEL := -n $(JOBS) --dist loadfile --max-worker-restart 0
 
 # How long `make fuzz` runs each target.
 SECONDS ?= 600
@@ -43,10 +45,10 @@ build-tests: setup ## the C++ tests, the readers for tests and the emulated GPU,
 	@.ci/build-tests $(BIN)/python
 
 test: build-tests ## the tests but those marked slow
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --durations=40 --durations-min=10
+	$(BIN)/python -m pytest -q $(PARALLEL) --durations=40 --durations-min=10
 
 test-all: build-tests ## every test, before an issue is closed
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "slow or not slow"
+	$(BIN)/python -m pytest -q $(PARALLEL) -m "slow or not slow"
 
 native-test: setup ## the C++ tests of the core and the server (part of `make test`, too)
 	@.ci/core-tests $(BIN)/python plain

@@ -138,7 +138,6 @@ def test_gradients_of_a_model_start_in_the_order_of_the_backward_pass(ranks):
 _ONE_THREAD = """
 import threading
 import tensorflow as tf
-from traced import traced
 
 import hotrow
 tf.config.threading.set_inter_op_parallelism_threads({inter_op})
