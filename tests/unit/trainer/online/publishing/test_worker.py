@@ -7,10 +7,12 @@ import threading
 import pytest
 from waiting import wait_until
 
+from hotrow.errors import FencedError
 from hotrow.hold_bounds import HoldBounds
 from hotrow.lineage import Lineage
 from hotrow.norms import GateError
 from hotrow.store.access import StoreAccess
+from hotrow.store.leases import exporter_of, lock_exports
 from hotrow.trainer.online.publishing.counts import PublishCounts
 from hotrow.trainer.online.publishing.folder import CutFolder
 from hotrow.trainer.online.publishing.gate import Limits
@@ -25,9 +27,11 @@ class Exports:
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, bool]] = []
+        self.lenders: list[str] = []
 
-    def __call__(self, step: int, force: bool) -> None:
+    def __call__(self, step: int, force: bool, lender: str) -> None:
         self.asked.append((step, force))
+        self.lenders.append(lender)
         if not force:
             raise GateError("table 'user': 1 rows are not finite")
 
@@ -38,8 +42,12 @@ def exports():
 
 
 @pytest.fixture
-def worker(tmp_path, exports):
-    writer = StoreWriter(tmp_path / "models", "m", f"file://{tmp_path}/store", StoreAccess())
+def writer(tmp_path):
+    return StoreWriter(tmp_path / "models", "m", f"file://{tmp_path}/store", StoreAccess())
+
+
+@pytest.fixture
+def worker(writer, tmp_path, exports):
     folder = CutFolder(
         writer.connect,
         seconds=1.0,
@@ -77,7 +85,9 @@ def checkpoint(worker: CutWorker, step: int) -> None:
     worker.have_checkpoint(step)
 
 
-def test_a_full_export_that_a_gate_refuses_closes_the_gate_until_it_is_opened(worker, exports):
+def test_a_full_export_that_a_gate_refuses_closes_the_gate_until_it_is_opened(
+    worker, writer, exports
+):
     wait_until(lambda: worker.order(True) == {"base": True})
     checkpoint(worker, 5)
     wait_until(lambda: worker.gate.is_closed and worker.phase is Phase.BASE)
@@ -85,6 +95,7 @@ def test_a_full_export_that_a_gate_refuses_closes_the_gate_until_it_is_opened(wo
     assert worker.order(True) == {}
     assert has_thread()
     assert exports.asked == [(5, False)]
+    assert [exporter_of(writer.store.records, "m").holder] == exports.lenders
 
     worker.gate.open(force=True)
     assert worker.order(True) == {"base": True}
@@ -92,3 +103,16 @@ def test_a_full_export_that_a_gate_refuses_closes_the_gate_until_it_is_opened(wo
     wait_until(lambda: worker.counts.base_exports == 1)
     assert exports.asked == [(5, False), (9, True)]
     assert not worker.gate.force
+
+
+def test_a_trainer_whose_lock_another_one_took_makes_no_full_export(worker, writer, exports):
+    wait_until(lambda: worker.order(True) == {"base": True})
+    records = writer.store.records
+    assert records.swap("export/m", records.get("export/m"), None)
+    with lock_exports(records, "m", trainer="elsewhere"):
+        checkpoint(worker, 5)
+        wait_until(lambda: worker.failure is not None, lambda: worker.hindrance)
+    assert isinstance(worker.failure, FencedError)
+    assert "another process publishes model 'm'" in worker.hindrance
+    assert "it is the trainer of elsewhere" in worker.hindrance
+    assert not exports.asked
