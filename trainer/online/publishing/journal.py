@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -133,29 +133,26 @@ class Journal:
         return sorted(self._folder.glob(f"*@*{_SUFFIX}"))
 
 
-def chain_since(
-    entries: list[Entry], identity: str, version: int, generation: str
-) -> list[Entry] | None:
-    """Returns the cuts after one, if each goes on from the one before it.
+def leads_from(
+    entries: Iterable[Entry], identity: str, version: int, to: str, generation: str
+) -> bool:
+    """Returns whether a journal has all cuts between one and a later one.
+
+    Entries on other ways do not matter: of cuts whose commit failed, and of cuts that the store has
+    lost, from which no other goes on.
 
     Args:
-        entries: of a journal, the oldest first.
-        identity: of the cut from which they go on; "": the generation's rows as exported.
+        entries: of a journal.
+        identity: of the earlier cut; "": the generation's rows as exported.
         version: of that cut, or of the exported rows.
+        to: identity of the later cut.
         generation: name of the generation; entries of others do not count.
-
-    Returns:
-        None: a cut in between is missing.
     """
-    later = [entry for entry in entries if entry.generation == generation]
-    later = [entry for entry in later if entry.version > version]
-    known = {identity}
-    for entry in later:
-        # A cut whose commit failed has an entry, too, and the next one the same `previous`.
-        if entry.previous not in known:
-            return None
-        known.add(entry.identity)
-    return later
+    later = {e.identity: e for e in entries if e.generation == generation and e.version > version}
+    at = later.pop(to, None)
+    while at is not None and at.previous != identity:
+        at = later.pop(at.previous, None)
+    return at is not None
 
 
 def _version_of(path: Path) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from hotrow.errors import FencedError
 from hotrow.lineage import Lineage
 from hotrow.store.published import PublishedState
-from hotrow.trainer.online.publishing.journal import Entry, chain_since
+from hotrow.trainer.online.publishing.journal import Entry, leads_from
 from hotrow.trainer.online.publishing.store_writer import Shown
 
 
@@ -108,8 +108,8 @@ def begin_of_process(
         clocks = dict(zip(tables, shown.clocks, strict=True))
         return Begin(clocks, None, Published(generation, shown.version, shown.identity, clocks))
     if restored is not None and restored.generation == generation:
-        chain = chain_since(entries, restored.identity, restored.version, generation)
-        if chain is not None and shown.identity in {entry.identity for entry in chain}:
+        start = restored.identity, restored.version
+        if leads_from(entries, *start, shown.identity, generation):
             return Begin(restored.clocks, restored.version, restored)
     # A checkpoint that is older than the first cut names none, and the store may have lost the cut
     # that it names: the newest cut before it is looked for, from which the journal leads to what
@@ -117,12 +117,10 @@ def begin_of_process(
     for state in reversed(states):
         if not lineage.descends_from(state.lineage, state.step):
             continue
-        chain = chain_since(entries, state.identity, state.version, generation)
-        if chain is None or shown.identity not in {entry.identity for entry in chain}:
-            continue  # the store may have lost that cut, and the next one goes on from an earlier
-        clocks = dict(zip(tables, state.clocks, strict=True))
-        published = Published(generation, state.version, state.identity, clocks)
-        return Begin(clocks, state.version, published)
+        if leads_from(entries, state.identity, state.version, shown.identity, generation):
+            clocks = dict(zip(tables, state.clocks, strict=True))
+            published = Published(generation, state.version, state.identity, clocks)
+            return Begin(clocks, state.version, published)
     return None
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hotrow.errors import DataLossError
-from hotrow.trainer.online.publishing.journal import FOLDER, Entry, Journal, chain_since
+from hotrow.trainer.online.publishing.journal import FOLDER, Entry, Journal, leads_from
 
 
 def entry(version, previous, generation="g", ranks=1):
@@ -52,12 +52,21 @@ def test_a_file_cut_short_is_an_error_and_an_unfinished_one_is_not(tmp_path):
         journal.entries()
 
 
-def test_a_chain_is_whole_only_if_each_cut_goes_on_from_a_known_one():
+def test_a_journal_leads_from_one_cut_to_another_if_it_has_all_between():
     one, two, three = entry(1, ""), entry(2, "id1"), entry(3, "id2")
-    assert chain_since([one, two, three], "id1", 1, "g") == [two, three]
-    assert chain_since([one, two, three], "", 0, "g") == [one, two, three]
-    assert chain_since([one, three], "id1", 1, "g") is None
+    assert leads_from([one, two, three], "id1", 1, "id3", "g")
+    assert leads_from([one, two, three], "", 0, "id3", "g")
+    assert not leads_from([one, three], "id1", 1, "id3", "g")
+    assert not leads_from([one, two, three], "id1", 1, "id4", "g")
+    assert not leads_from([one, two, three], "id1", 2, "id3", "g"), "entries that do not count"
     # The commit of the second one failed, so the third goes on from the first, too.
     again = dataclasses.replace(three, previous="id1")
-    assert chain_since([two, again], "id1", 1, "g") == [two, again]
-    assert chain_since([entry(5, "", "other")], "id1", 1, "g") == []
+    assert leads_from([two, again], "id1", 1, "id3", "g")
+    # The store has lost cuts before and after the checkpoint: those before it are in no entry.
+    after = entry(4, "id1")
+    assert leads_from([three, after], "id1", 1, "id4", "g")
+    assert not leads_from([entry(5, "", "other")], "", 0, "id5", "g")
+
+
+def test_entries_that_go_on_from_each_other_lead_nowhere():
+    assert not leads_from([entry(2, "id3"), entry(3, "id2")], "id1", 1, "id3", "g")

@@ -78,6 +78,19 @@ def test_a_cut_of_the_checkpoint_that_the_store_has_lost_is_passed_over():
     assert found == Begin({"t": 6}, 6, Published("g", 6, "id6", {"t": 6}))
 
 
+def test_lost_cuts_from_before_the_checkpoint_are_passed_over_without_an_entry():
+    """The store has lost 7 and 8; the checkpoint named 8, so the entry of 7 was deleted."""
+    states = [
+        PublishedState(version=v, identity=f"id{v}", step=step, clocks=(v,), lineage=lineage)
+        for v, step, lineage in ((6, 8, "first"), (8, 10, "first"), (9, 14, "killed"))
+    ]
+    entries = [Entry(8, "id8", "id7", "g", 10), Entry(9, "id9", "id6", "g", 14)]
+    lost = Published("g", 8, "id8", {"t": 8})
+    at = shown(9, "id9", 14, lineage="killed")
+    found = begin_of_process(at, "g", ["t"], RESUMED, lost, entries, states)
+    assert found == Begin({"t": 6}, 6, Published("g", 6, "id6", {"t": 6}))
+
+
 def test_a_checkpoint_from_before_the_full_export_goes_on_from_the_exported_rows():
     """The newest cut is of a start that was killed before its first checkpoint."""
     rows = exported_rows(shown(5, "", 8, clock=3), "g", ["t"], RESUMED)
