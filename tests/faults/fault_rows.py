@@ -89,8 +89,8 @@ ROWS = (
         (
             Mutation(
                 f"{_PUBLISHING}plan.py",
-                "return Begin(restored.clocks, restored.version, restored)",
-                "return Begin(restored.clocks, None, restored)",
+                "return Begin(state.clocks, state.version, state)",
+                "return Begin(state.clocks, None, state)",
             ),
         ),
     ),
@@ -180,6 +180,7 @@ ROWS = (
         "a primary of the Redis Cluster dies, and acknowledged writes are lost",
         (
             f"{_ONLINE}test_store_faults.py::test_a_cluster_whose_primary_dies",
+            f"{_ONLINE}test_killed_cuts.py",
             f"{_STORE}test_lost_changes.py"
             "::test_rows_that_a_failover_lost_after_folding_are_folded_again",
             f"{_STORE}test_folding_in_a_failover.py",

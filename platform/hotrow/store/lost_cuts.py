@@ -6,7 +6,7 @@ replica takes over that was behind. Docs/design/0008-cuts.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from hotrow.errors import DataLossError, FailedPreconditionError
@@ -85,24 +85,40 @@ def withdraw_rowless(
     published: PublishedLog,
     lineage: Lineage,
     report: Callable[[str], None],
+    known: Callable[[], Container[str]] = frozenset,
 ) -> PublishedState | None:
     """Withdraws all cuts if a shard has lost rows of earlier ones, which no cut brings again.
 
+    Args:
+        store: the store.
+        generation: of the rows.
+        lock: the export lock.
+        published: what was published of the generation.
+        lineage: of the training.
+        report: called with lines for the user.
+        known: returns the identities of cuts from which the training did not go on, and whose keys
+            the caller exports again.
+
     Returns:
-        The newest state that every shard still has, from which the changes are exported again;
-        None: no such rows are lost.
+        The newest state that every shard still has and from which the training went on. Its clocks
+        are at most those of what was published since (a rollback has older rows): the changes since
+        them are exported again, and the keys of later `known` cuts. None: no such rows are lost.
 
     Raises:
-        DataLossError: the training did not go on from all that was published (it was rolled back):
-            shards may have rows that it never had.
+        DataLossError: the training did not go on from another cut that was published since that
+            state: shards may have rows that it never had.
     """
     cuts = cuts_of(store.records, generation)
     marks = store.watermarks(generation)
     if not cuts or int(marks.min()) >= cuts[0].previous:
         return None
-    base = _state_of_all(generation, published, int(marks.min()))
+    base = _state_of_all(generation, published, lineage, int(marks.min()))
     behind = int((marks < cuts[0].previous).sum())
-    if not all(lineage.descends_from(s.lineage, s.step) for s in published.states()):
+    states = published.states()
+    later = [] if base is None else [s for s in states if s.version > base.version]
+    others = {s.identity for s in later if not lineage.descends_from(s.lineage, s.step)}
+    names = known()
+    if base is None or not all(identity in names for identity in others):
         raise DataLossError(
             f"{store.url}: {behind} of {generation.shards} shards of generation "
             f"{generation.generation} went back in time and have lost rows of earlier exports, and "
@@ -115,15 +131,23 @@ def withdraw_rowless(
     note_withdrawn(store.records, generation, cuts[-1])
     lock.check()
     forget_cuts(store, generation, cuts)
-    return base
+    clocks = zip(base.clocks, *(state.clocks for state in later), strict=True)
+    return base.model_copy(update={"clocks": tuple(min(some) for some in clocks)})
 
 
-def _state_of_all(generation: Generation, published: PublishedLog, low: int) -> PublishedState:
-    whole = [state for state in published.states() if state.version <= low]
-    if whole:
-        return whole[-1]
+def _state_of_all(
+    generation: Generation, published: PublishedLog, lineage: Lineage, low: int
+) -> PublishedState | None:
+    for state in reversed(published.states()):
+        if state.version <= low and lineage.descends_from(state.lineage, state.step):
+            return state
     origin = generation.origin
     assert origin is not None  # checked before
+    # Forgotten cuts are those of this training if nothing but one start of it has published.
+    if not lineage.descends_from(origin.lineage, generation.step) or (
+        not published.is_whole and lineage.id != origin.lineage
+    ):
+        return None
     return PublishedState(
         version=0, identity="", step=generation.step, clocks=origin.clocks, lineage=origin.lineage
     )

@@ -60,6 +60,11 @@ class PublishedLog:
         """Returns the log of a version, in a file beside its directory."""
         return cls(directory.parent / f"published-{directory.name}.json", generation)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no cut has been forgotten because there were too many."""
+        return len(self.states()) < _MOST_STATES
+
     def states(self) -> list[PublishedState]:
         """Returns the cuts, the oldest first; none without the file, or if it is damaged.
 

@@ -194,32 +194,89 @@ def test_a_cut_that_only_shards_know_asks_for_a_full_export(store, exporter, gen
     assert store.records.names("staging/") == []
 
 
-def test_shards_that_lost_rows_of_several_cuts_get_all_of_them_again(
-    redis, store, exporter, generation, tmp_path
-):
+@pytest.fixture
+def rows_went_back(redis, store, exporter, generation):
+    """Three cuts of which the rows of the newer two are lost; records are those of before.
+
+    A replica of the rows took over that was behind.
+    """
     exporter(1)
     snapshot = redis.snapshot()
     exporter(2)
     exporter(3)
-    # A replica of the rows took over that was behind; the records are those of before.
     with redis.client() as client:
         records = client.dump("hotrow:{hr}")
     redis.go_back(snapshot)
     with redis.client() as client:
         client.restore("hotrow:{hr}", 0, records, replace=True)
     assert (store.watermarks(generation) < cuts_of(store.records, generation)[0].version).all()
-    log = PublishedLog(tmp_path / "published-1.json", generation.generation)
-    rolled_back = Lineage((Start("run", 0), Start("again", 101)))
+
+
+@pytest.fixture
+def log(tmp_path, generation):
+    return PublishedLog(tmp_path / "published-1.json", generation.generation)
+
+
+# From the first of the three cuts another training went on.
+OTHER = Lineage((Start("run", 0), Start("again", 101)))
+
+
+@pytest.mark.usefixtures("rows_went_back")
+def test_shards_that_lost_rows_of_several_cuts_get_all_of_them_again(
+    store, exporter, generation, log
+):
     with (
         lock_exports(store.records, "m") as lock,
         pytest.raises(DataLossError, match=r"lost rows of earlier exports.*make a full export"),
     ):
-        withdraw_rowless(store, generation, lock, log, rolled_back, print)
+        withdraw_rowless(store, generation, lock, log, OTHER, print)
     outcome, lines = exporter(3)
     assert any("went back in time and have lost rows" in line for line in lines)
     assert outcome.committed
     exporter(3)
     assert_folded(store, generation, state(3))
+
+
+@pytest.mark.usefixtures("rows_went_back")
+def test_a_training_whose_exporter_knows_the_keys_of_other_cuts_goes_on(store, generation, log):
+    first, *others = log.states()
+    with lock_exports(store.records, "m") as lock:
+        for known in ([], others[:1]):
+            names = {one.identity for one in known}
+            with pytest.raises(DataLossError):
+                withdraw_rowless(store, generation, lock, log, OTHER, print, lambda n=names: n)
+        names = {one.identity for one in others}
+        base = withdraw_rowless(store, generation, lock, log, OTHER, print, lambda: names)
+        assert base == first.model_copy(update={"norms": base.norms})
+        assert cuts_of(store.records, generation) == []
+
+
+@pytest.mark.usefixtures("rows_went_back")
+def test_rows_that_a_rollback_took_back_are_exported_again(store, generation, log):
+    """The newest cut has the rows of an earlier state, and so the clocks of that state."""
+    *_, last = cuts_of(store.records, generation)
+    version = {"epoch": last.epoch, "seq": last.seq + 1}
+    log.append(last.model_copy(update={"clocks": (0,), **version}))
+    with lock_exports(store.records, "m") as lock:
+        base = withdraw_rowless(store, generation, lock, log, RUN, print)
+    assert base.identity == log.states()[0].identity
+    assert base.clocks == (0,)
+
+
+@pytest.mark.usefixtures("rows_went_back")
+def test_what_was_published_too_long_ago_to_be_remembered_asks_for_a_full_export(
+    store, generation, log, monkeypatch
+):
+    """Another start of the training may have published what its successors do not have."""
+    monkeypatch.setattr("hotrow.store.published._MOST_STATES", 2)
+    log.append(cuts_of(store.records, generation)[-1])  # of the same number: nothing is older
+    assert not log.is_whole
+    resumed = Lineage((*RUN.starts, Start("again", 103)))
+    with lock_exports(store.records, "m") as lock:
+        with pytest.raises(DataLossError):
+            withdraw_rowless(store, generation, lock, log, resumed, print)
+        base = withdraw_rowless(store, generation, lock, log, RUN, print)
+    assert base.version == 0
 
 
 def test_a_log_of_a_newer_version_is_said_to_be_that(tmp_path):

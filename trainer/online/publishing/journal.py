@@ -1,7 +1,8 @@
 """The keys of published cuts, in the run directory, until a checkpoint covers them.
 
 Servers may show a cut that is newer than the checkpoint from which a killed trainer resumes. The
-keys of that cut are then known here, so that the resumed trainer publishes their rows again.
+keys of that cut are then known here, so that the resumed trainer publishes their rows again. It
+keeps these files: a store that goes back in time may show that cut once more.
 
 One file a cut and rank, written before the cut is committed. N keys.
 """
@@ -29,6 +30,8 @@ FOLDER = "published"
 _CUT = "cut"  # the array with the entry's values, as JSON
 _SUFFIX = ".safetensors"
 _UNFINISHED = ".unfinished"
+# Of earlier processes. A run that is killed every few minutes leaves about a hundred each time.
+_MOST_EARLIER = 1000
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Journal:
     def __init__(self, run_dir: Path, rank: int = 0) -> None:
         self._folder = run_dir / FOLDER
         self._rank = rank
+        self._earlier = set(self._own_files())
 
     def write(self, entry: Entry, keys: Mapping[str, Keys]) -> None:
         """Writes this rank's keys of a cut; they are on the disk when it returns.
@@ -89,10 +93,23 @@ class Journal:
         flush(self._folder)
 
     def forget_before(self, version: int) -> None:
-        """Deletes this rank's files of earlier cuts: a checkpoint covers them."""
+        """Deletes this rank's files of earlier cuts: a checkpoint covers them.
+
+        It keeps the newest files that were there before this process. Their cuts may be newer than
+        the checkpoint from which it was resumed, and no later checkpoint has their rows.
+        """
+        self._earlier = set(sorted(self._earlier)[-_MOST_EARLIER:])
         for path in self._own_files():
-            if _version_of(path) < version:
+            if _version_of(path) < version and path not in self._earlier:
                 path.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Deletes the files of all ranks: after a full export, nothing shows their cuts any more.
+
+        No rank may be writing one.
+        """
+        for path in self._all_files():
+            path.unlink(missing_ok=True)
 
     def entries(self) -> list[Entry]:
         """Returns the cuts of which all ranks have a file, the oldest first.

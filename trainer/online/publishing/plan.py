@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,27 +58,37 @@ class Begin:
         return {"since": self.since, "journal_after": self.journal_after}
 
 
-def exported_rows(
-    exported: Shown, generation: str, tables: Sequence[str], lineage: Lineage
-) -> Published | None:
-    """Returns the rows of a full export as what a checkpoint without a word of them goes on from.
+def ancestors(
+    exported: Shown,
+    states: Sequence[PublishedState],
+    generation: str,
+    tables: Sequence[str],
+    lineage: Lineage,
+    restored: Published | None,
+) -> list[Published]:
+    """Returns what was published of a generation and the training has gone on from.
 
-    A checkpoint may be as old as the full export, which is made beside the training. Its journal
-    then has all cuts since.
+    A checkpoint may be as old as the full export, which is made beside the training: then the rows
+    as exported are all that there is.
 
     Args:
         exported: the rows as exported.
-        generation: name of the generation.
+        states: what was published of the generation, the oldest first.
+        generation: its name.
         tables: names of its tables, in their order.
         lineage: of the training.
+        restored: of the checkpoint that it was resumed from; None: not known.
 
     Returns:
-        None: the training has not gone on from that export.
+        The newest one first.
     """
-    if not lineage.descends_from(exported.lineage, exported.step):
-        return None
-    clocks = dict(zip(tables, exported.clocks, strict=True))
-    return Published(generation, exported.version, exported.identity, clocks)
+    found = [] if restored is None or restored.generation != generation else [restored]
+    before: list[PublishedState | Shown] = [*reversed(states), exported]
+    for state in before:
+        if lineage.descends_from(state.lineage, state.step):
+            clocks = dict(zip(tables, state.clocks, strict=True))
+            found.append(Published(generation, state.version, state.identity, clocks))
+    return found
 
 
 def begin_of_process(
@@ -86,9 +96,8 @@ def begin_of_process(
     generation: str,
     tables: Sequence[str],
     lineage: Lineage,
-    restored: Published | None,
-    entries: list[Entry],
-    states: Sequence[PublishedState] = (),
+    ancestors: Callable[[], Sequence[Published]],
+    entries: Callable[[], list[Entry]],
 ) -> Begin | None:
     """Returns how a trainer that has just started goes on from what servers show.
 
@@ -97,30 +106,27 @@ def begin_of_process(
         generation: name of the generation.
         tables: names of its tables, in their order.
         lineage: of the training.
-        restored: of the checkpoint that it was resumed from, or `exported_rows`; None: not known.
+        ancestors: see `ancestors`.
         entries: of the journal.
-        states: what was published of the generation, the oldest first.
 
     Returns:
         None: a base export is needed.
+
+    Raises:
+        DataLossError: the journal is damaged.
     """
     if lineage.descends_from(shown.lineage, shown.step):
         clocks = dict(zip(tables, shown.clocks, strict=True))
-        return Begin(clocks, None, Published(generation, shown.version, shown.identity, clocks))
-    if restored is not None and restored.generation == generation:
-        start = restored.identity, restored.version
-        if leads_from(entries, *start, shown.identity, generation):
-            return Begin(restored.clocks, restored.version, restored)
-    # A checkpoint that is older than the first cut names none, and the store may have lost the cut
-    # that it names: the newest cut before it is looked for, from which the journal leads to what
-    # servers show.
-    for state in reversed(states):
-        if not lineage.descends_from(state.lineage, state.step):
-            continue
-        if leads_from(entries, state.identity, state.version, shown.identity, generation):
-            clocks = dict(zip(tables, state.clocks, strict=True))
-            published = Published(generation, state.version, state.identity, clocks)
-            return Begin(clocks, state.version, published)
+        published = Published(generation, shown.version, shown.identity, clocks)
+        return Begin(clocks, shown.version if shown.is_mixed else None, published)
+    # Servers show a cut of a process that was killed. It is newer than the checkpoint, or the store
+    # went back to it. A cut before it is looked for, from which the training and the journal lead
+    # to what servers show. A checkpoint that is older than the first cut names none, and the store
+    # may have lost the one that it names.
+    found = entries()
+    for state in ancestors():
+        if leads_from(found, state.identity, state.version, shown.identity, generation):
+            return Begin(state.clocks, state.version, state)
     return None
 
 
@@ -131,6 +137,8 @@ def begin_again(
     lineage: Lineage,
     last: Published,
     in_doubt: set[str],
+    ancestors: Callable[[], Sequence[Published]],
+    entries: Callable[[], list[Entry]],
 ) -> Begin | bool | None:
     """Returns how a trainer goes on after a failure, with the marks that its tables have.
 
@@ -141,22 +149,24 @@ def begin_again(
         lineage: of the training.
         last: what it published last.
         in_doubt: identities of cuts whose commit failed, and may have been done.
+        ancestors: see `ancestors`.
+        entries: of the journal.
 
     Returns:
         True: the marks are right. None: a base export is needed.
 
     Raises:
+        DataLossError: the journal is damaged.
         FencedError: another process has published since.
     """
     if generation == last.generation and shown.identity in {last.identity, *in_doubt}:
         return True
-    if lineage.descends_from(shown.lineage, shown.step) and generation == last.generation:
-        clocks = dict(zip(tables, shown.clocks, strict=True))
-        published = Published(generation, shown.version, shown.identity, clocks)
-        return Begin(clocks, None, published)
-    if generation != last.generation or shown.version > last.version:
+    begin = None
+    if generation == last.generation:
+        begin = begin_of_process(shown, generation, tables, lineage, ancestors, entries)
+    if generation != last.generation or (begin is None and shown.version > last.version):
         raise FencedError(
             f"another process has published step {shown.step} of generation {generation} since: "
             "this trainer ends; only one may publish a model"
         )
-    return None
+    return begin

@@ -6,7 +6,7 @@ Docs/design/0008-cuts.md and 0012-online.md. Only rank 0 has one; other ranks st
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ class Shown:
         clocks: clocks of the tables in it, in the order of the generation.
         lineage: id of the start of training behind it.
         step: training step.
+        is_mixed: whether shards may have rows of later cuts.
     """
 
     version: int
@@ -60,6 +61,7 @@ class Shown:
     clocks: tuple[int, ...]
     lineage: str
     step: int
+    is_mixed: bool = False
 
 
 class StoreWriter:
@@ -184,7 +186,9 @@ class StoreWriter:
                 f"another process publishes model {self._model!r} in {store.url}: {err}"
             ) from err
 
-    def find(self, schema_hash: str, lineage: Lineage) -> Shown | None:
+    def find(
+        self, schema_hash: str, lineage: Lineage, known: Callable[[], Container[str]]
+    ) -> Shown | None:
         """Finds the newest version, and what its servers show; None: a base export is needed.
 
         Brings the store into a state from which cuts can go on, as an incremental export does.
@@ -192,6 +196,7 @@ class StoreWriter:
         Args:
             schema_hash: of the model's tables and features.
             lineage: of the training.
+            known: returns the identities of cuts whose keys the journal has.
 
         Raises:
             FencedError: the lock was lost.
@@ -216,9 +221,11 @@ class StoreWriter:
             return None
         self.directory, self.manifest, self._generation = directory, manifest, generation
         self._published = PublishedLog.beside(directory, manifest.generation)
-        return self._recover(generation, lineage)
+        return self._recover(generation, lineage, known)
 
-    def _recover(self, generation: Generation, lineage: Lineage) -> Shown | None:
+    def _recover(
+        self, generation: Generation, lineage: Lineage, known: Callable[[], Container[str]]
+    ) -> Shown | None:
         store, published = self.store, self._published
         assert published is not None
         assert generation.origin is not None
@@ -226,7 +233,9 @@ class StoreWriter:
         try:
             lost = find_lost(store, generation, published)
             discard_unfinished(store, generation)
-            base = withdraw_rowless(store, generation, self.lock, published, lineage, self._report)
+            base = withdraw_rowless(
+                store, generation, self.lock, published, lineage, self._report, known
+            )
         except (DataLossError, FailedPreconditionError) as err:
             self.lock.check()
             self._report(f"{err}")
@@ -238,7 +247,7 @@ class StoreWriter:
             self._report(f"the store went back in time and has lost step {lost.step}")
         if base is not None:
             self._base = base
-            return Shown(base.version, base.identity, base.clocks, base.lineage, base.step)
+            return Shown(base.version, base.identity, base.clocks, base.lineage, base.step, True)
         if cuts:
             last = self._last = cuts[-1]
             return Shown(last.version, last.identity, last.clocks, last.lineage, last.step)

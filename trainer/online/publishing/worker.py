@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hotrow.errors import (
+    DataLossError,
     FencedError,
     HotrowError,
     NotFoundError,
@@ -30,11 +31,11 @@ from hotrow.trainer.online.publishing.phase import Phase
 from hotrow.trainer.online.publishing.plan import (
     Begin,
     Published,
+    ancestors,
     begin_again,
     begin_of_process,
-    exported_rows,
 )
-from hotrow.trainer.online.publishing.store_writer import StoreWriter
+from hotrow.trainer.online.publishing.store_writer import Shown, StoreWriter
 from hotrow.trainer.online.publishing.taken_cut import TakenCut
 from hotrow.trainer.online.publishing.tasks import Tasks
 from hotrow.trainer.online.publishing.view import CutView
@@ -353,35 +354,18 @@ class CutWorker:
                 return
             time.sleep(_EXPORT_LOOK_SECONDS)
         lineage = self._lineage()
-        shown = writer.find(self._schema_hash, lineage)
+        shown = writer.find(
+            self._schema_hash, lineage, lambda: {e.identity for e in self._journal.entries()}
+        )
         if shown is None:
             self._report("servers have nothing to go on from: a full export comes first")
             self._to(Phase.BASE)
             return
-        generation = writer.generation
-        tables = [table.name for table in generation.tables]
-        if self.published is None:
-            entries = self._journal.entries()
-            restored = self._restored
-            if restored is None or restored.generation != generation.generation:
-                restored = exported_rows(writer.exported(), generation.generation, tables, lineage)
-            begin: Begin | bool | None = begin_of_process(
-                shown,
-                generation.generation,
-                tables,
-                lineage,
-                restored,
-                entries,
-                writer.published_states(),
-            )
-        else:
-            begin = begin_again(
-                shown, generation.generation, tables, lineage, self.published, self._in_doubt
-            )
+        begin = self._plan(shown, lineage)
         self._dense_form = DenseForm(writer.directory)
         self._norms = {norm.name: norm for norm in writer.norms()}
         self._outgrown = False
-        self._folder.follow(generation, writer.lock)
+        self._folder.follow(writer.generation, writer.lock)
         assert writer.manifest is not None
         self.base_checkpoint = writer.manifest.checkpoint or None
         if begin is None:
@@ -393,6 +377,25 @@ class CutWorker:
             assert isinstance(begin, Begin)
             self._begin = begin
             self._to(Phase.BEGIN)
+
+    def _plan(self, shown: Shown, lineage: Lineage) -> Begin | bool | None:
+        """Returns how publishing goes on from what servers show, see `begin_again`."""
+        generation = self._writer.generation
+        name, tables = generation.generation, [table.name for table in generation.tables]
+
+        def behind() -> list[Published]:
+            exported, states = self._writer.exported(), self._writer.published_states()
+            return ancestors(exported, states, name, tables, lineage, self._restored)
+
+        entries = self._journal.entries
+        try:
+            if self.published is None:
+                return begin_of_process(shown, name, tables, lineage, behind, entries)
+            last, in_doubt = self.published, self._in_doubt
+            return begin_again(shown, name, tables, lineage, last, in_doubt, behind, entries)
+        except DataLossError as err:
+            self._report(str(err))
+            return None
 
     def _make_base(self) -> None:
         if self._writer.lock.lost.is_set():
@@ -409,6 +412,7 @@ class CutWorker:
         self.published = None
         self._restored = None
         self._to(Phase.FIND)
+        self._journal.clear()
 
     def _stage(self) -> None:
         taken = self._taken

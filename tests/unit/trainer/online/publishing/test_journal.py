@@ -41,6 +41,32 @@ def test_entries_before_the_cut_of_a_checkpoint_are_forgotten(tmp_path):
     assert Journal(tmp_path / "none").entries() == []
 
 
+def test_entries_of_an_earlier_process_stay(tmp_path, monkeypatch):
+    """No later checkpoint has the rows of what was published after the one that it went on from."""
+    monkeypatch.setattr("hotrow.trainer.online.publishing.journal._MOST_EARLIER", 2)
+    first = Journal(tmp_path)
+    for version in (1, 2, 3):
+        first.write(entry(version, ""), keys(version))
+    second = Journal(tmp_path)
+    for version in (4, 5):
+        second.write(entry(version, ""), keys(version))
+    second.forget_before(5)
+    assert [e.version for e in second.entries()] == [2, 3, 5]
+    second.forget_before(6)
+    assert [e.version for e in second.entries()] == [2, 3]
+
+
+def test_after_a_full_export_no_entry_is_left(tmp_path):
+    first, second = Journal(tmp_path, 0), Journal(tmp_path, 1)
+    for journal in (first, second):
+        journal.write(entry(1, "", ranks=2), keys(1))
+    (path,) = (tmp_path / FOLDER).glob("*@1.safetensors")
+    path.write_bytes(b"damaged")
+    first.clear()
+    assert first.entries() == []
+    assert first.keys_since(0) == {}
+
+
 def test_a_file_cut_short_is_an_error_and_an_unfinished_one_is_not(tmp_path):
     journal = Journal(tmp_path)
     journal.write(entry(1, ""), keys(1))
