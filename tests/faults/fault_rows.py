@@ -85,7 +85,7 @@ ROWS = (
             f"{_ONLINE}test_publishing.py"
             "::test_a_trainer_that_is_killed_publishes_again_what_servers_have_newer",
         ),
-        f"{_PUBLISHING}plan.py begin_of_process",
+        f"{_PUBLISHING}plan.py begin_anew",
         (
             Mutation(
                 f"{_PUBLISHING}plan.py",
@@ -355,7 +355,7 @@ ROWS = (
             "::test_a_trainer_with_other_tables_publishes_a_version_of_its_own",
             f"{_STORE}test_cuts.py::test_a_block_that_was_lost_or_changed_is_noticed",
         ),
-        f"{_PUBLISHING}store_writer.py StoreWriter.find, plan.py begin_of_process",
+        f"{_PUBLISHING}store_writer.py StoreWriter.find, plan.py begin_anew",
         (
             Mutation(
                 f"{_PUBLISHING}store_writer.py",

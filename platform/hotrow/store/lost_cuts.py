@@ -6,7 +6,7 @@ replica takes over that was behind. Docs/design/0008-cuts.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from hotrow.errors import DataLossError, FailedPreconditionError
@@ -85,7 +85,7 @@ def withdraw_rowless(
     published: PublishedLog,
     lineage: Lineage,
     report: Callable[[str], None],
-    known: Callable[[], Container[str]] = frozenset,
+    known: Callable[[], Set[str]] = frozenset,
 ) -> PublishedState | None:
     """Withdraws all cuts if a shard has lost rows of earlier ones, which no cut brings again.
 
@@ -117,8 +117,7 @@ def withdraw_rowless(
     states = published.states()
     later = [] if base is None else [s for s in states if s.version > base.version]
     others = {s.identity for s in later if not lineage.descends_from(s.lineage, s.step)}
-    names = known()
-    if base is None or not all(identity in names for identity in others):
+    if base is None or not others <= known():
         raise DataLossError(
             f"{store.url}: {behind} of {generation.shards} shards of generation "
             f"{generation.generation} went back in time and have lost rows of earlier exports, and "

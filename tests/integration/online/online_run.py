@@ -291,6 +291,15 @@ class Work:
         newest = max(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
         return read_manifest(folder / str(newest) / "assets" / "hotrow_manifest.json")
 
+    def all_folded(self) -> bool:
+        """Returns whether no cut of the newest version is to be folded."""
+        store = open_store(self.store)
+        try:
+            generation = Generations(store.records).get(self.manifest().generation)
+            return all(cut.folded for cut in cuts_of(store.records, generation))
+        finally:
+            store.close()
+
     def generation(self) -> Generation:
         """Returns the generation of the newest version."""
         store = open_store(self.store)

@@ -11,9 +11,6 @@ import pytest
 from integration.online.online_run import Work, append_events, click_rows
 from waiting import wait_until
 
-from hotrow.store import open_store
-from hotrow.store.cuts import cuts_of
-from hotrow.store.generations import Generations
 from hotrow.trainer.online.publishing.journal import FOLDER, Journal
 
 SPOILT = str(Path(__file__).with_name("spoilt_trainer.py"))
@@ -35,16 +32,7 @@ def work(tmp_path, redis_server) -> Iterator[Work]:
 
 def await_published(work: Work, step: int) -> None:
     """Waits until the rows of a step are in the store, and no cut is to be folded."""
-    wait_until(lambda: work.published_steps()[-1:] == [step] and all_folded(work), work.log, 120)
-
-
-def all_folded(work: Work) -> bool:
-    store = open_store(work.store)
-    try:
-        generation = Generations(store.records).get(work.manifest().generation)
-        return all(cut.folded for cut in cuts_of(store.records, generation))
-    finally:
-        store.close()
+    wait_until(lambda: work.published_steps()[-1:] == [step] and work.all_folded(), work.log, 120)
 
 
 def kill_with_a_cut(work: Work) -> dict[str, Any]:

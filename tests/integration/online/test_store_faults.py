@@ -10,9 +10,6 @@ from integration.online.online_run import Work, append_events, click_rows
 from slow_proxy import SlowProxy
 from waiting import wait_until
 
-from hotrow.store import open_store
-from hotrow.store.cuts import cuts_of
-from hotrow.store.generations import Generations
 from hotrow.trainer.trained_run import load_run
 
 
@@ -44,17 +41,8 @@ def started(work: Work) -> Any:
     send(work, 0)
     wait_until(lambda: work.published_steps()[-1:] == [10], work.log, 180)
     # Then the first to meet the fault is the next cut, which is given up.
-    wait_until(lambda: all_folded(work), work.log, 60)
+    wait_until(lambda: work.all_folded(), work.log, 60)
     return trainer
-
-
-def all_folded(work: Work) -> bool:
-    store = open_store(work.store)
-    try:
-        generation = Generations(store.records).get(work.manifest().generation)
-        return all(cut.folded for cut in cuts_of(store.records, generation))
-    finally:
-        store.close()
 
 
 def trains_without_publishing(work: Work) -> None:

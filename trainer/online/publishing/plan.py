@@ -58,7 +58,7 @@ class Begin:
         return {"since": self.since, "journal_after": self.journal_after}
 
 
-def ancestors(
+def published_before(
     exported: Shown,
     states: Sequence[PublishedState],
     generation: str,
@@ -91,23 +91,23 @@ def ancestors(
     return found
 
 
-def begin_of_process(
+def begin_anew(
     shown: Shown,
     generation: str,
     tables: Sequence[str],
     lineage: Lineage,
-    ancestors: Callable[[], Sequence[Published]],
+    before: Sequence[Published],
     entries: Callable[[], list[Entry]],
 ) -> Begin | None:
-    """Returns how a trainer that has just started goes on from what servers show.
+    """Returns which rows to mark so that publishing goes on from what servers show.
 
     Args:
         shown: what servers show.
         generation: name of the generation.
         tables: names of its tables, in their order.
         lineage: of the training.
-        ancestors: see `ancestors`.
-        entries: of the journal.
+        before: see `published_before`.
+        entries: returns those of the journal.
 
     Returns:
         None: a base export is needed.
@@ -123,9 +123,9 @@ def begin_of_process(
     # went back to it. A cut before it is looked for, from which the training and the journal lead
     # to what servers show. A checkpoint that is older than the first cut names none, and the store
     # may have lost the one that it names.
-    found = entries()
-    for state in ancestors():
-        if leads_from(found, state.identity, state.version, shown.identity, generation):
+    noted = entries()
+    for state in before:
+        if leads_from(noted, state.identity, state.version, shown.identity, generation):
             return Begin(state.clocks, state.version, state)
     return None
 
@@ -137,7 +137,7 @@ def begin_again(
     lineage: Lineage,
     last: Published,
     in_doubt: set[str],
-    ancestors: Callable[[], Sequence[Published]],
+    before: Sequence[Published],
     entries: Callable[[], list[Entry]],
 ) -> Begin | bool | None:
     """Returns how a trainer goes on after a failure, with the marks that its tables have.
@@ -149,8 +149,8 @@ def begin_again(
         lineage: of the training.
         last: what it published last.
         in_doubt: identities of cuts whose commit failed, and may have been done.
-        ancestors: see `ancestors`.
-        entries: of the journal.
+        before: see `published_before`.
+        entries: returns those of the journal.
 
     Returns:
         True: the marks are right. None: a base export is needed.
@@ -159,14 +159,13 @@ def begin_again(
         DataLossError: the journal is damaged.
         FencedError: another process has published since.
     """
-    if generation == last.generation and shown.identity in {last.identity, *in_doubt}:
-        return True
-    begin = None
     if generation == last.generation:
-        begin = begin_of_process(shown, generation, tables, lineage, ancestors, entries)
-    if generation != last.generation or (begin is None and shown.version > last.version):
-        raise FencedError(
-            f"another process has published step {shown.step} of generation {generation} since: "
-            "this trainer ends; only one may publish a model"
-        )
-    return begin
+        if shown.identity in {last.identity, *in_doubt}:
+            return True
+        begin = begin_anew(shown, generation, tables, lineage, before, entries)
+        if begin is not None or shown.version <= last.version:
+            return begin
+    raise FencedError(
+        f"another process has published step {shown.step} of generation {generation} since: "
+        "this trainer ends; only one may publish a model"
+    )

@@ -6,7 +6,7 @@ Docs/design/0008-cuts.md and 0012-online.md. Only rank 0 has one; other ranks st
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -187,7 +187,7 @@ class StoreWriter:
             ) from err
 
     def find(
-        self, schema_hash: str, lineage: Lineage, known: Callable[[], Container[str]]
+        self, schema_hash: str, lineage: Lineage, known: Callable[[], Set[str]]
     ) -> Shown | None:
         """Finds the newest version, and what its servers show; None: a base export is needed.
 
@@ -224,7 +224,7 @@ class StoreWriter:
         return self._recover(generation, lineage, known)
 
     def _recover(
-        self, generation: Generation, lineage: Lineage, known: Callable[[], Container[str]]
+        self, generation: Generation, lineage: Lineage, known: Callable[[], Set[str]]
     ) -> Shown | None:
         store, published = self.store, self._published
         assert published is not None

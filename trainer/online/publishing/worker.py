@@ -31,9 +31,9 @@ from hotrow.trainer.online.publishing.phase import Phase
 from hotrow.trainer.online.publishing.plan import (
     Begin,
     Published,
-    ancestors,
     begin_again,
-    begin_of_process,
+    begin_anew,
+    published_before,
 )
 from hotrow.trainer.online.publishing.store_writer import Shown, StoreWriter
 from hotrow.trainer.online.publishing.taken_cut import TakenCut
@@ -380,19 +380,16 @@ class CutWorker:
 
     def _plan(self, shown: Shown, lineage: Lineage) -> Begin | bool | None:
         """Returns how publishing goes on from what servers show, see `begin_again`."""
-        generation = self._writer.generation
-        name, tables = generation.generation, [table.name for table in generation.tables]
-
-        def behind() -> list[Published]:
-            exported, states = self._writer.exported(), self._writer.published_states()
-            return ancestors(exported, states, name, tables, lineage, self._restored)
-
-        entries = self._journal.entries
+        writer, entries = self._writer, self._journal.entries
+        name = writer.generation.generation
+        tables = [table.name for table in writer.generation.tables]
+        exported, states = writer.exported(), writer.published_states()
+        before = published_before(exported, states, name, tables, lineage, self._restored)
         try:
             if self.published is None:
-                return begin_of_process(shown, name, tables, lineage, behind, entries)
+                return begin_anew(shown, name, tables, lineage, before, entries)
             last, in_doubt = self.published, self._in_doubt
-            return begin_again(shown, name, tables, lineage, last, in_doubt, behind, entries)
+            return begin_again(shown, name, tables, lineage, last, in_doubt, before, entries)
         except DataLossError as err:
             self._report(str(err))
             return None

@@ -9,9 +9,9 @@ from hotrow.trainer.online.publishing.journal import Entry
 from hotrow.trainer.online.publishing.plan import (
     Begin,
     Published,
-    ancestors,
     begin_again,
-    begin_of_process,
+    begin_anew,
+    published_before,
 )
 from hotrow.trainer.online.publishing.store_writer import Shown
 
@@ -32,14 +32,13 @@ def states(*facts):
 
 
 def behind(restored, published=(), exported=None):
-    """Returns what `begin_of_process` and `begin_again` take as ancestors."""
     exported = exported or shown(1, "", 1, lineage="other")
-    return lambda: ancestors(exported, published, "g", ["t"], RESUMED, restored)
+    return published_before(exported, published, "g", ["t"], RESUMED, restored)
 
 
 def begin(what, restored=None, entries=(), lineage=RESUMED, published=(), exported=None):
     before = behind(restored, published, exported)
-    return begin_of_process(what, "g", ["t"], lineage, before, lambda: list(entries))
+    return begin_anew(what, "g", ["t"], lineage, before, lambda: list(entries))
 
 
 def again(what, last, in_doubt=(), generation="g", restored=None, entries=(), published=()):
@@ -111,8 +110,8 @@ def test_a_checkpoint_from_before_the_full_export_goes_on_from_the_exported_rows
 
 def test_what_another_generation_published_is_no_ancestor():
     other = Published("h", 6, "id6", {"t": 3})
-    assert behind(other)() == []
-    found = behind(BASE, states((7, 10, "first"), (8, 12, "killed")), shown(5, "", 8))()
+    assert behind(other) == []
+    found = behind(BASE, states((7, 10, "first"), (8, 12, "killed")), shown(5, "", 8))
     assert [(one.version, one.identity) for one in found] == [(5, ""), (7, "id7"), (5, "")]
 
 
