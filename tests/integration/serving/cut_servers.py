@@ -39,6 +39,11 @@ def looks(server: Any, cause: str) -> int:
     return int(samples_of(server).get(f"hotrow_cut_looks_total{labels}", 0))
 
 
+def layers_of(server: Any) -> int:
+    """Returns how many layers a lookup in version 1 of model `m` probes."""
+    return int(samples_of(server)['hotrow_cut_layers{model_name="m",version="1"}'])
+
+
 def private_folder(server: Any) -> Path:
     """Returns the folder of its processes."""
     arguments = Path(f"/proc/{control_of(server)}/cmdline").read_bytes().decode().split("\0")

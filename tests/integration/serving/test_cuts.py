@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from integration.serving.cut_servers import CACHE, folders_of, looks, metrics, paused
+from integration.serving.cut_servers import CACHE, folders_of, layers_of, looks, metrics, paused
 from integration.serving.health_probe import probe
 from integration.serving.marked_rows import (
     KEYS,
@@ -254,7 +254,8 @@ def test_while_the_store_is_away_answers_go_on_and_say_so(
     server.wait_ready()
     model.wait_until_noted(model.write(1))
     model.fold()
-    assert cut_of(server) == 1  # all rows are cached
+    wait_until(lambda: layers_of(server) == 0)
+    assert cut_of(server) == 1  # all rows are cached; those of a layer are not
     known = np.arange(KEYS, dtype=np.int64)
     assert ask(server, known).stale is None
     labels = '{model_name="m",version="1"}'
@@ -272,7 +273,7 @@ def test_while_the_store_is_away_answers_go_on_and_say_so(
     wait_until(lambda: (seen := ask(server, known)).cut == 1 and seen.stale is None)
     server.wait_for_log("cuts are followed again")
     redis.freeze()
-    wait_until(lambda: ask(server, known).stale is not None)
+    wait_until(lambda: ask(server, known).stale is not None, lambda: ask(server, known))
     redis.thaw()
     cut = model.write(2)
     wait_until(lambda: cut_of(server) == 2)

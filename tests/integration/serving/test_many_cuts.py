@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.serving.cut_servers import metrics
+from integration.serving.cut_servers import layers_of, metrics
 from integration.serving.marked_rows import MarkedModel, cut_of, marked_load, wait_until_answered
-from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import data_plane_of
 from waiting import wait_until
 
@@ -25,11 +24,6 @@ def model(redis_server: Any, tmp_path: Path) -> Iterator[MarkedModel]:
     """A marked model with its rows in a Redis."""
     with contextlib.closing(MarkedModel(tmp_path / "models", redis_server.url)) as made:
         yield made
-
-
-def layers_of(server: Any) -> int:
-    """Returns how many layers a lookup probes."""
-    return int(samples_of(server)['hotrow_cut_layers{model_name="m",version="1"}'])
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
