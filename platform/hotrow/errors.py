@@ -6,6 +6,7 @@ A message states the error, the value, the legal set or range, and what to do.
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -131,6 +132,11 @@ _BY_STATUS: dict[int, type[HotrowError]] = {
 def from_status(code: int, message: str) -> HotrowError:
     """Returns the exception for a status code of the native core (gRPC's numbers)."""
     return _BY_STATUS.get(code, HotrowError)(message)
+
+
+def is_full_disk(error: OSError) -> bool:
+    """Returns whether a full file system, a quota, or a limit of the process refused a write."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def nearest(name: str, legal: Iterable[str]) -> str:

@@ -24,14 +24,13 @@ from hotrow.errors import (
     DataLossError,
     HotrowError,
     ResourceExhaustedError,
+    is_full_disk,
 )
 from hotrow.hashed_file import FileFacts
 
 MANIFEST = "manifest.json"
 _LEFTOVER_PREFIX = ".unfinished-"
 _CHUNK_BYTES = 1 << 20
-# Errors of a full file system, a quota, or a limit of the process.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -70,7 +69,7 @@ def sealing(
         shutil.rmtree(unfinished, ignore_errors=True)
         if final.exists() and err.errno in (errno.ENOTEMPTY, errno.EEXIST):
             raise AlreadyExistsError(f"{final} exists already; another process wrote it") from err
-        kind = ResourceExhaustedError if err.errno in _NO_ROOM else HotrowError
+        kind = ResourceExhaustedError if is_full_disk(err) else HotrowError
         raise kind(f"cannot write {final}: {err.strerror or err}") from err
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import hashlib
 import logging
 import math
@@ -18,6 +17,7 @@ from hotrow.errors import (
     FailedPreconditionError,
     HotrowError,
     UnavailableError,
+    is_full_disk,
 )
 from hotrow.protos import control_pb2
 from hotrow.serving.data_plane.data_plane import DataPlane
@@ -355,8 +355,7 @@ class CutFollower:
 def _refusal(error: Exception) -> RequestError:
     """Returns why a cut is not taken; a full disk is no unforeseen error."""
     if isinstance(error, OSError) and error.strerror:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        code = Code.RESOURCE_EXHAUSTED if full else Code.INTERNAL
+        code = Code.RESOURCE_EXHAUSTED if is_full_disk(error) else Code.INTERNAL
         where = f": {error.filename}" if error.filename else ""
         return RequestError(code, f"{error.strerror}{where}")
     return as_request_error(error)

@@ -394,8 +394,7 @@ ROWS = (
         21,
         "the disk is full: journal, checkpoint, export",
         (
-            f"{_ONLINE}test_full_disk.py"
-            "::test_what_cannot_be_noted_is_published_when_there_is_room",
+            f"{_ONLINE}test_full_disk.py",
             "integration/test_full_disk.py",
             f"{_STORE}test_redis_full_disk.py",
         ),

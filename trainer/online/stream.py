@@ -63,7 +63,7 @@ def open_stream(
         raise InvalidArgumentError(
             "online.source: there is none; give the URL of the events, such as file:/var/log/clicks"
         )
-    letters = DeadLetters(dead_letters, config.online.dead_letter_bytes)
+    letters = DeadLetters(dead_letters, config.online.dead_letter_bytes, report)
     decoder = Decoder(config, letters, report)
     source = open_source(config, decoder, letters, access or read_access(), report)
     try:
@@ -183,6 +183,7 @@ class _Stream:
     def close(self) -> None:
         """See `EventStream`."""
         self._stop.set()
+        self._letters.give_up()
         self._thread.join()
         self._rows.close()
         self._lag.close()

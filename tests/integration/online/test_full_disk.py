@@ -5,10 +5,12 @@ A limit on the size of a file stands for the disk, as in `tests/integration/test
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 
 import pytest
+from event_runs import letters
 from integration.online.online_run import Work, append_events, click_rows
 from waiting import wait_until
 
@@ -53,4 +55,28 @@ def test_what_cannot_be_noted_is_published_when_there_is_room(work):
     wait_until(lambda: work.published_steps()[-1:] == [20], work.log, 120)
     work.stop(trainer)
     assert work.events() == 20 * 2048
+    work.check_store()
+
+
+def test_events_wait_while_bad_ones_cannot_be_written(work):
+    events, dead = work.folder / "events.jsonl", work.folder / "run" / "dead_letters.jsonl"
+    trainer = work.start()
+    append_events(events, click_rows(640))
+    work.await_trained(640)
+
+    resource.prlimit(trainer.pid, resource.RLIMIT_FSIZE, (MOST_BYTES, FREE))
+    bad = [json.dumps({"click": 7, "number": number, "text": "x" * 100}) for number in range(200)]
+    with events.open("a") as file:
+        file.write("".join(f"{line}\n" for line in bad))
+    append_events(events, click_rows(640))
+    wait_until(lambda: f"{dead.name} cannot be written: File too large" in work.log(), work.log, 60)
+    assert work.trained() < 1280
+    assert 0 < len(letters(dead)) < 200  # whole lines
+
+    resource.prlimit(trainer.pid, resource.RLIMIT_FSIZE, (FREE, FREE))
+    work.await_trained(1280)
+    assert f"{dead.name} is written again" in work.log()
+    work.stop(trainer)
+    assert [letter["event"].rstrip() for letter in letters(dead)] == bad
+    assert work.events() == 1280
     work.check_store()

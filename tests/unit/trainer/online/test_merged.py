@@ -57,7 +57,7 @@ class InMemory:
 
 
 def merge(partitions: InMemory, name: str = "it") -> MergedSource:
-    return MergedSource(partitions, DeadLetters(Path("none"), 0), name)
+    return MergedSource(partitions, DeadLetters(Path("none"), 0, print), name)
 
 
 def events(some: list[tuple[float, int]]) -> Events:

@@ -25,7 +25,7 @@ def events(times: list[float]) -> Events:
 
 @pytest.mark.parametrize("cut", range(len(TIMES) + 1))
 def test_late_events_go_to_the_dead_letters(tmp_path: Path, cut: int) -> None:
-    dead = DeadLetters(tmp_path / "dead", 1 << 20)
+    dead = DeadLetters(tmp_path / "dead", 1 << 20, print)
     online = OnlineConfig(late_seconds=10.0, late="dead_letter")
     mark = Watermark(online, dead)
     kept = []
@@ -44,7 +44,7 @@ def test_late_events_go_to_the_dead_letters(tmp_path: Path, cut: int) -> None:
 
 
 def test_late_events_are_trained_by_default(tmp_path: Path) -> None:
-    mark = Watermark(OnlineConfig(late_seconds=10.0), DeadLetters(tmp_path / "dead", 100))
+    mark = Watermark(OnlineConfig(late_seconds=10.0), DeadLetters(tmp_path / "dead", 100, print))
     assert mark.admit(events(TIMES), {}).events.times.tolist() == TIMES
     assert mark.late == 1
     assert not (tmp_path / "dead").exists()
@@ -52,14 +52,14 @@ def test_late_events_are_trained_by_default(tmp_path: Path) -> None:
 
 def test_events_that_are_read_again_are_not_counted(tmp_path: Path) -> None:
     online = OnlineConfig(late_seconds=10.0, late="dead_letter")
-    mark = Watermark(online, DeadLetters(tmp_path / "dead", 100))
+    mark = Watermark(online, DeadLetters(tmp_path / "dead", 100, print))
     assert len(mark.admit(events(TIMES), {}, again=True).events.times) == 7
     assert (mark.newest, mark.late) == (120.0, 0)
     assert not (tmp_path / "dead").exists()
 
 
 def test_without_events_there_is_no_time(tmp_path: Path) -> None:
-    mark = Watermark(OnlineConfig(late_seconds=0.0), DeadLetters(tmp_path / "dead", 100))
+    mark = Watermark(OnlineConfig(late_seconds=0.0), DeadLetters(tmp_path / "dead", 100, print))
     assert mark.admit(events([]), {}).events.times.tolist() == []
     assert math.isnan(mark.newest)
     assert mark.admit(events([5.0]), {}).events.times.tolist() == [5.0]
