@@ -9,6 +9,8 @@ import threading
 import time
 from pathlib import Path
 
+from hotrow.atomic_text import write_atomically
+
 LAUNCHER = "HOTROW_LAUNCHER"
 """Set by the launcher for its ranks: its process id and the directory that they write to."""
 
@@ -45,13 +47,7 @@ def _record(what: str, text: str) -> None:
     rank = os.environ.get("PMI_RANK", "")
     _, _, folder = os.environ.get(LAUNCHER, "").partition(":")
     if folder and rank.isdecimal():
-        _write(Path(folder), f"{what}.{rank}", text)
-
-
-def _write(folder: Path, name: str, text: str) -> None:
-    unfinished = folder / f".{name}"
-    unfinished.write_text(text)
-    unfinished.rename(folder / name)
+        write_atomically(Path(folder) / f"{what}.{rank}", text)
 
 
 def exit_codes(folder: Path) -> dict[int, int]:
@@ -89,7 +85,7 @@ class Launched:
 
     def _write(self, what: str, number: int) -> None:
         if self._folder is not None:
-            _write(self._folder, f"{what}.{self._rank}", str(number))
+            write_atomically(self._folder / f"{what}.{self._rank}", str(number))
 
 
 def _end_with(process: int) -> None:

@@ -21,6 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from hotrow.atomic_text import write_atomically
 from hotrow.config import RunConfig, load_config
 from hotrow.errors import (
     AlreadyExistsError,
@@ -159,7 +160,7 @@ class RunDirectory:
             lock = _lock(path)
             (path / SOURCE).unlink(missing_ok=True)
             if source is not None:
-                _write(path / SOURCE, json.dumps(source, indent=1) + "\n")
+                write_atomically(path / SOURCE, json.dumps(source, indent=1) + "\n")
             _write_start(path, config, files)
         except OSError as err:
             raise InvalidArgumentError(
@@ -236,16 +237,24 @@ class RunDirectory:
                 raise
 
     def truncate_metrics(self, step: int) -> None:
-        """Removes a torn last line, and measurements after `step`, which will be made again."""
+        """Removes torn lines, and measurements after `step`, which will be made again.
+
+        Raises:
+            OSError: the disk refuses; or it is full, and others than the last lines must go.
+        """
         path = self.path / METRICS
         if not path.exists():
             return
-        unfinished = path.with_name(f".{METRICS}")
-        with unfinished.open("w", encoding="utf-8") as file:
-            for record in read_metrics(self.path):
-                if record["step"] <= step:
-                    file.write(json.dumps(record) + "\n")
-        unfinished.rename(path)
+        before = path.read_bytes()
+        kept = b"".join(
+            line
+            for line in before.splitlines(keepends=True)
+            if line.endswith(b"\n") and (record := _record_of(line)) and record["step"] <= step
+        )
+        if before.startswith(kept):
+            os.truncate(path, len(kept))  # needs no room
+        else:
+            write_atomically(path, kept.decode())
 
     def discard(self) -> None:
         """Removes what `create` and later calls have written; call it before `close`.
@@ -282,25 +291,24 @@ def read_config(path: Path) -> RunConfig:
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the whole lines of a run's `metrics.jsonl`, oldest first."""
     file = path / METRICS
-    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue  # torn by a crash
-        if isinstance(record, dict) and "step" in record:
+    for line in file.read_bytes().splitlines() if file.exists() else ():
+        if (record := _record_of(line)) is not None:
             yield record
+
+
+def _record_of(line: bytes) -> dict[str, Any] | None:
+    """Returns the measurement of a line; None: it is torn by a crash."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and "step" in record else None
 
 
 def _write_start(path: Path, config: RunConfig, files: Files | None) -> None:
     if files is not None:
-        _write(path / FILES, json.dumps(as_json(files), indent=1) + "\n")
-    _write(path / CONFIG, config.to_yaml())
-
-
-def _write(path: Path, text: str) -> None:
-    unfinished = path.with_name(f".{path.name}")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.rename(path)
+        write_atomically(path / FILES, json.dumps(as_json(files), indent=1) + "\n")
+    write_atomically(path / CONFIG, config.to_yaml())
 
 
 def _lock(path: Path) -> int:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from hotrow.atomic_text import write_atomically
 from hotrow.config import RunConfig
 from hotrow.errors import DataLossError
 from hotrow.ops.planner import SCHEMES, Sample, ShardingPlan, describe_plan, plan_sharding
@@ -170,9 +171,7 @@ def write_plan(run_dir: Path, plan: ShardingPlan) -> None:
     Raises:
         OSError: the disk is full or refuses.
     """
-    unfinished = run_dir / f".{SHARDING}"
-    unfinished.write_text(json.dumps(plan.to_dict(), indent=1) + "\n", encoding="utf-8")
-    unfinished.rename(run_dir / SHARDING)
+    write_atomically(run_dir / SHARDING, json.dumps(plan.to_dict(), indent=1) + "\n")
 
 
 def _schemes(config: RunConfig) -> tuple[str, ...]:

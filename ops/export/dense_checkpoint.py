@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from hotrow.errors import DataLossError, FailedPreconditionError
+from hotrow.errors import DataLossError, FailedPreconditionError, ResourceExhaustedError
 from hotrow.store.cut_dense import PREFIX, pack
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -57,6 +57,7 @@ class DenseForm:
         Raises:
             FailedPreconditionError: the version has other variables.
             DataLossError: the version has none.
+            ResourceExhaustedError: the folder for temporary files has no room or refuses.
         """
         own = {
             f"dense_variables/{i}/.ATTRIBUTES/VARIABLE_VALUE": value
@@ -84,13 +85,7 @@ class DenseForm:
             own[_GRAPH] = self._graph
         with tempfile.TemporaryDirectory(prefix="hotrow-export-") as folder:
             path = Path(folder) / PREFIX
-            with tf.device("CPU:0"):
-                tf.raw_ops.SaveV2(
-                    prefix=str(path),
-                    tensor_names=list(own),
-                    shape_and_slices=[""] * len(own),
-                    tensors=[tf.constant(value) for value in own.values()],
-                )
+            _save(path, own)
             return pack(path), as_exported
 
 
@@ -104,8 +99,28 @@ def dense_checkpoint(variables: Sequence[tf.Variable], version: Path) -> tuple[b
     Raises:
         FailedPreconditionError: the version has other variables.
         DataLossError: the version's variables cannot be read.
+        ResourceExhaustedError: the folder for temporary files has no room or refuses.
     """
     return DenseForm(version).packed([variable.numpy() for variable in variables])
+
+
+def _save(prefix: Path, values: Mapping[str, Any]) -> None:
+    """Writes a checkpoint of TensorFlow's format."""
+    try:
+        with tf.device("CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=str(prefix),
+                tensor_names=list(values),
+                shape_and_slices=[""] * len(values),
+                tensors=[tf.constant(value) for value in values.values()],
+            )
+    except tf.errors.OpError as err:
+        # "{{node ...}} FILE; REASON [Op:SaveV2]", of one of several types when the disk is full.
+        reason = err.message.rpartition("; ")[2].partition(" [Op:")[0]
+        raise ResourceExhaustedError(
+            f"weights cannot be written to {tempfile.gettempdir()}: {reason}; make room, or set "
+            "TMPDIR"
+        ) from err
 
 
 def _facts(values: Mapping[str, npt.NDArray[Any]]) -> _Facts:

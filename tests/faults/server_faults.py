@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
 import time
 from collections.abc import Iterator, Sequence
 
+from full_disk import fill_disk_of, free_disk_of
 from integration.serving.conftest import Server
 from integration.serving.server_processes import control_of, data_plane_of
 
 _LEAST_BYTES = 512  # less than the rows or weights of a cut
-_NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 class ServerFaults:
@@ -46,7 +45,7 @@ class ServerFaults:
         """Lets a control process write no file of a cut."""
         with _coming_and_going():
             process = control_of(self._server(target))
-            resource.prlimit(process, resource.RLIMIT_FSIZE, (_LEAST_BYTES, _NO_LIMIT[1]))
+            fill_disk_of(process, _LEAST_BYTES)
         time.sleep(lasts)
         self._give_room(self._server(target))
 
@@ -59,7 +58,7 @@ class ServerFaults:
         # The executable, if it was started meanwhile, has the control process's limit.
         for find in (control_of, data_plane_of):
             with _coming_and_going():
-                resource.prlimit(find(server), resource.RLIMIT_FSIZE, _NO_LIMIT)
+                free_disk_of(find(server))
 
     def _server(self, target: int) -> Server:
         return self._servers[target % len(self._servers)]

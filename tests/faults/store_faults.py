@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import shutil
 import threading
 import time
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import redis
+from full_disk import fill_disk_of, free_disk_of
 from redis_servers.cluster import RedisCluster
 from redis_servers.process import RedisProcess
 
@@ -18,7 +18,6 @@ SETTINGS = {"appendonly": "yes", "appendfsync": "always"}
 """So that a node that is killed has all that it acknowledged."""
 _MOVE_SECONDS = 2.0  # until the cluster must be whole, before slots are moved
 _SNAPSHOTS = 4  # that are kept of a node
-_NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 class StoreFaults:
@@ -102,8 +101,7 @@ class StoreFaults:
         with self._passing():
             # With `always` the node would end, as by `kill`.
             self._cluster.call(node, "CONFIG", "SET", "appendfsync", "everysec")
-            limit = max(files, default=0)
-            resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (limit, _NO_LIMIT[1]))
+            fill_disk_of(node.process.pid, max(files, default=0))
         time.sleep(lasts)
         self._give_room(node)
 
@@ -141,7 +139,7 @@ class StoreFaults:
 
     def _give_room(self, node: RedisProcess) -> None:
         with self._passing():
-            resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, _NO_LIMIT)
+            free_disk_of(node.process.pid)
             self._cluster.call(node, "CONFIG", "SET", "maxmemory", 0, "appendfsync", "always")
 
     @staticmethod

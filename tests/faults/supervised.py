@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import signal
 import subprocess
 import threading
@@ -14,11 +13,11 @@ from typing import Any
 
 from faults.clocks import Clock
 from faults.counted_run import CountedRun
+from full_disk import fill_disk_of, free_disk_of
 
 _LOOK_SECONDS = 0.05
 _PAUSE = 0.3  # before it is started again
 _LEAST_BYTES = 512
-_NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 _REFUSAL = "another process publishes model"
 _FIRST = "run"
 
@@ -112,19 +111,20 @@ class SupervisedTrainer:
     def fill_trainer_disk(self, target: int, lasts: float) -> None:
         """Lets it write no file, also none of what it prints."""
         process = self._process
-        self._limit(process.pid, (_LEAST_BYTES, _NO_LIMIT[1]))
+        with contextlib.suppress(OSError):
+            fill_disk_of(process.pid, _LEAST_BYTES)
         time.sleep(lasts)
-        self._limit(process.pid, _NO_LIMIT)
+        self._give_room(process)
 
     def lift(self) -> None:
         """Gives it room; it is not stopped any more."""
-        self._limit(self._process.pid, _NO_LIMIT)
+        self._give_room(self._process)
         self._process.send_signal(signal.SIGCONT)
 
     @staticmethod
-    def _limit(process: int, limit: tuple[int, int]) -> None:
+    def _give_room(process: subprocess.Popen[Any]) -> None:
         with contextlib.suppress(OSError):
-            resource.prlimit(process, resource.RLIMIT_FSIZE, limit)
+            free_disk_of(process.pid)
 
     # --- supervision ---
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hotrow.atomic_text import write_atomically
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.ops.ranks import LONE, Ranks
 from hotrow.sealed_directory import discard
@@ -166,9 +167,7 @@ class CheckpointDirectory:
         if best is None:
             path.unlink(missing_ok=True)
             return
-        unfinished = path.with_name(f".{BEST}")
-        unfinished.write_text(json.dumps(asdict(best)) + "\n", encoding="utf-8")
-        unfinished.rename(path)
+        write_atomically(path, json.dumps(asdict(best)) + "\n")
 
     def restore_newest(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from hotrow.atomic_text import write_atomically
 from hotrow.errors import DataLossError
 from hotrow.sealed_directory import read_manifest
 from hotrow.trainer.checkpoint.stored import name_of
@@ -67,7 +68,5 @@ def note_exported(checkpoints: Path, step: int) -> None:
         OSError: the disk is full, or the run directory is not writable.
     """
     steps = [known for known in exported_steps(checkpoints) if known != step]
-    unfinished = checkpoints / f".{EXPORTED}"
     text = json.dumps({"steps": [*steps, step][-KEPT:]})
-    unfinished.write_text(text + "\n", encoding="utf-8")
-    unfinished.replace(checkpoints / EXPORTED)
+    write_atomically(checkpoints / EXPORTED, text + "\n")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hotrow.atomic_text import write_atomically
 from hotrow.errors import DataLossError, NotFoundError
 
 ADMIN_FILE = "admin.json"
@@ -34,9 +34,7 @@ class RunAddress:
         Raises:
             OSError: the disk is full or refuses.
         """
-        unfinished = run_dir / f".{ADMIN_FILE}"
-        unfinished.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-        os.replace(unfinished, run_dir / ADMIN_FILE)
+        write_atomically(run_dir / ADMIN_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
 
 def read_run_address(run_dir: Path) -> RunAddress:

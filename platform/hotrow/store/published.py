@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pydantic
 
+from hotrow.atomic_text import write_atomically
 from hotrow.norms import Norm
 from hotrow.store.cuts import CutRecord
 from hotrow.store.record_format import RECORD_FORMAT, NewerRecordError, newer
@@ -103,7 +104,5 @@ class PublishedLog:
         states = [*before, state][-_MOST_STATES:]
         head = json.dumps({"format": RECORD_FORMAT, "generation": self._generation})[:-1]
         text = f'{head}, "cuts": [{", ".join(known.model_dump_json() for known in states)}]}}'
-        unfinished = self._path.with_name(f".{self._path.name}")
-        unfinished.write_text(text + "\n", encoding="utf-8")
-        unfinished.replace(self._path)
+        write_atomically(self._path, text + "\n")
         self._known = states

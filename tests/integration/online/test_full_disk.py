@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import json
 import re
-import resource
+import tempfile
 
 import pytest
 from event_runs import letters
+from full_disk import fill_disk_of, free_disk_of
 from integration.online.online_run import Work, append_events, click_rows
 from waiting import wait_until
 
-FREE = resource.RLIM_INFINITY
 MOST_BYTES = 16 << 10  # more than the log and the metrics have, less than the keys of a cut
+ON_A_FULL_DISK = """\
+import resource, runpy
+resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))
+runpy.run_module("hotrow.cli.main", run_name="__main__")
+"""
 
 
 @pytest.fixture
@@ -41,7 +46,7 @@ def test_what_cannot_be_noted_is_published_when_there_is_room(work):
     wait_until(lambda: work.published_steps()[-1:] == [5], work.log, 180)
     good = work.last_cut()
 
-    resource.prlimit(trainer.pid, resource.RLIMIT_FSIZE, (MOST_BYTES, FREE))
+    fill_disk_of(trainer.pid, MOST_BYTES)
     append_events(events, many_rows(5 * 2048, "b"))
     work.await_trained(10 * 2048)
     wait_until(lambda: "publishing failed: " in work.log(), work.log, 120)
@@ -50,11 +55,41 @@ def test_what_cannot_be_noted_is_published_when_there_is_room(work):
     wait_until(lambda: bool(re.search(r"checkpoint of step \d+ is not", work.log())), work.log, 120)
     assert work.last_cut() == good
 
-    resource.prlimit(trainer.pid, resource.RLIMIT_FSIZE, (FREE, FREE))
+    free_disk_of(trainer.pid)
     append_events(events, many_rows(5 * 2048, "d"))
     wait_until(lambda: work.published_steps()[-1:] == [20], work.log, 120)
     work.stop(trainer)
     assert work.events() == 20 * 2048
+    work.check_store()
+
+
+def test_a_trainer_resumes_while_its_disk_is_full(work):
+    events = work.folder / "events.jsonl"
+    work.configure("  window_seconds: 0.1\n")
+    trainer = work.start()
+    append_events(events, click_rows(640))
+    wait_until(lambda: work.published_steps()[-1:] == [10], work.log, 120)
+    assert (work.folder / "run" / "config.yaml").stat().st_size > 512
+    trainer.kill()
+    trainer.wait()
+
+    append_events(events, click_rows(640))
+    trainer = work.start(
+        "--resume",
+        log="log-2",
+        program=("-c", ON_A_FULL_DISK),
+        variables={"TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    work.await_line("the admin service answers", "log-2")
+    work.await_trained(1280, log="log-2")
+    refused = f"weights cannot be written to {tempfile.gettempdir()}: File too large"
+    work.await_line(f"publishing failed: {refused}", "log-2")
+    assert work.published_steps()[-1:] == [10]
+
+    free_disk_of(trainer.pid)
+    wait_until(lambda: work.published_steps()[-1:] == [20], work.log, 120)
+    work.stop(trainer, "log-2")
+    assert work.events() == 1280
     work.check_store()
 
 
@@ -64,7 +99,7 @@ def test_events_wait_while_bad_ones_cannot_be_written(work):
     append_events(events, click_rows(640))
     work.await_trained(640)
 
-    resource.prlimit(trainer.pid, resource.RLIMIT_FSIZE, (MOST_BYTES, FREE))
+    fill_disk_of(trainer.pid, MOST_BYTES)
     bad = [json.dumps({"click": 7, "number": number, "text": "x" * 100}) for number in range(200)]
     with events.open("a") as file:
         file.write("".join(f"{line}\n" for line in bad))
@@ -73,7 +108,7 @@ def test_events_wait_while_bad_ones_cannot_be_written(work):
     assert work.trained() < 1280
     assert 0 < len(letters(dead)) < 200  # whole lines
 
-    resource.prlimit(trainer.pid, resource.RLIMIT_FSIZE, (FREE, FREE))
+    free_disk_of(trainer.pid)
     work.await_trained(1280)
     assert f"{dead.name} is written again" in work.log()
     work.stop(trainer)

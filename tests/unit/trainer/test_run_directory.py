@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
-import resource
 from pathlib import Path
 
 import pytest
+from full_disk import full_disk
 
 from hotrow.config import parse_config
 from hotrow.errors import (
@@ -130,13 +130,8 @@ def test_metrics_come_back_without_numbers_that_json_lacks(run):
 
 def test_a_measurement_that_a_full_disk_cuts_leaves_the_others_whole(run):
     run.append_metrics({"step": 1})
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
-    try:
-        with pytest.raises(OSError, match=r"No space left|File too large"):
-            run.append_metrics({"step": 2})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with full_disk(20), pytest.raises(OSError, match=r"No space left|File too large"):
+        run.append_metrics({"step": 2})
     run.append_metrics({"step": 3})
     assert list(read_metrics(run.path)) == [{"step": 1}, {"step": 3}]
 
@@ -149,6 +144,26 @@ def test_measurements_after_a_step_and_a_torn_line_are_cut_away(run):
     run.truncate_metrics(2)
     run.append_metrics({"step": 3, "again": True})
     assert list(read_metrics(run.path)) == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]
+
+
+def test_a_run_is_reopened_on_a_full_disk(run):
+    for step in (1, 2, 3):
+        run.append_metrics({"step": step})
+    run.close()
+    with full_disk(0):
+        run._lock = RunDirectory.reopen(run.path, config_of())._lock
+        run.truncate_metrics(2)
+    assert list(read_metrics(run.path)) == [{"step": 1}, {"step": 2}]
+    assert read_config(run.path) == config_of()
+
+
+def test_a_torn_line_between_others_is_removed(run):
+    run.append_metrics({"step": 1})
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "au\n')
+    run.append_metrics({"step": 3})
+    run.truncate_metrics(3)
+    assert (run.path / "metrics.jsonl").read_text() == '{"step": 1}\n{"step": 3}\n'
 
 
 def test_the_newest_run_of_a_name_that_has_a_checkpoint_is_found(tmp_path, monkeypatch):
