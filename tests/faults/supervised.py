@@ -27,10 +27,11 @@ class SupervisedTrainer:
 
     A second trainer has a run of its own and must end by itself. If it could take the export lock,
     as after a clock of the store has jumped, the first one must end, and the second one is kept
-    alive in its place.
+    alive in its place. A trainer that starts while its source is away ends, too.
 
     Args:
         work: the runs.
+        source: URL of their events.
         clock: of the trainers.
         report: called with lines about them.
 
@@ -40,8 +41,11 @@ class SupervisedTrainer:
         problems: what may not happen, as text.
     """
 
-    def __init__(self, work: CountedRun, clock: Clock, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, work: CountedRun, source: str, clock: Clock, report: Callable[[str], None]
+    ) -> None:
         self._work, self._clock, self._report = work, clock, report
+        self._source = source.partition("?")[0]  # as in errors
         self._lock = threading.Lock()
         self._closed = False
         self._away_until = 0.0
@@ -165,7 +169,7 @@ class SupervisedTrainer:
             self.taken_over += 1
             self._report(f"the trainer of {self.run} has taken over")
             return
-        if self._process.pid not in self._killed:
+        if self._process.pid not in self._killed and not self._found_no_source(log):
             self.problems.append(f"the trainer of {self.run} ended with {code}: {log[-1500:]}")
         self._away_until = time.monotonic() + _PAUSE
         self._process = self._start(self.run)
@@ -182,8 +186,12 @@ class SupervisedTrainer:
         self._report(f"the trainer of {name} has ended with {code}")
         if code == 1 and _REFUSAL in log:
             self.refused += 1
-        else:
+        elif not self._found_no_source(log):
             self.problems.append(f"a second trainer ended with {code}: {log[-1500:]}")
+
+    def _found_no_source(self, log: str) -> bool:
+        """Returns whether a trainer ended because its source was away when it started."""
+        return any(line.startswith(f"Error: {self._source}: ") for line in log.splitlines()[-1:])
 
     def _end_supervision(self) -> None:
         self._closed = True

@@ -70,7 +70,7 @@ class TrainerWorld:
         self._open.callback(self._events.close)
         self._events.start()
         self._work = CountedRun(folder / "work", store.cluster.url, self._events.url)
-        trainer = self._trainer = SupervisedTrainer(self._work, own, self._report)
+        trainer = self._trainer = SupervisedTrainer(self._work, self._events.url, own, self._report)
         self._open.callback(trainer.close)
         models = self._work.folder / "models" / NAME
         wait_until((models / "1").exists, lambda: "\n".join(trainer.log()), 120)
