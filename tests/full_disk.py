@@ -6,7 +6,7 @@ import contextlib
 import resource
 from collections.abc import Iterator
 
-FREE = resource.RLIM_INFINITY
+_FREE = resource.RLIM_INFINITY
 
 
 @contextlib.contextmanager
@@ -22,9 +22,9 @@ def full_disk(most_bytes: int) -> Iterator[None]:
 
 def fill_disk_of(process: int, most_bytes: int) -> None:
     """Lets no file of a process grow beyond a size."""
-    resource.prlimit(process, resource.RLIMIT_FSIZE, (most_bytes, FREE))
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (most_bytes, _FREE))
 
 
 def free_disk_of(process: int) -> None:
     """Ends `fill_disk_of`."""
-    resource.prlimit(process, resource.RLIMIT_FSIZE, (FREE, FREE))
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (_FREE, _FREE))

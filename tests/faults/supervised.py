@@ -27,7 +27,7 @@ class SupervisedTrainer:
 
     A second trainer has a run of its own and must end by itself. If it could take the export lock,
     as after a clock of the store has jumped, the first one must end, and the second one is kept
-    alive in its place. A trainer that starts while its source is away ends, too.
+    alive in its place. A second trainer that starts while its source is away ends, too.
 
     Args:
         work: the runs.
@@ -169,7 +169,7 @@ class SupervisedTrainer:
             self.taken_over += 1
             self._report(f"the trainer of {self.run} has taken over")
             return
-        if self._process.pid not in self._killed and not self._found_no_source(log):
+        if self._process.pid not in self._killed:
             self.problems.append(f"the trainer of {self.run} ended with {code}: {log[-1500:]}")
         self._away_until = time.monotonic() + _PAUSE
         self._process = self._start(self.run)
@@ -190,7 +190,7 @@ class SupervisedTrainer:
             self.problems.append(f"a second trainer ended with {code}: {log[-1500:]}")
 
     def _found_no_source(self, log: str) -> bool:
-        """Returns whether a trainer ended because its source was away when it started."""
+        """Returns whether a new run ended because its source was away."""
         return any(line.startswith(f"Error: {self._source}: ") for line in log.splitlines()[-1:])
 
     def _end_supervision(self) -> None:
