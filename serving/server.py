@@ -126,7 +126,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
     stop = StopSignal(_end_at_the_next)
     memory = ConfigMemory(supervision.folder)
     files = read_files(options, memory.last() if resumed else None)
-    options = dataclasses.replace(options, rows=_rows(options, files))
+    options = dataclasses.replace(options, rows=_rows(options, files, supervision))
     platform, transport = files.platform, files.transport
     if not resumed:  # else the executable may listen
         check_listeners(options, transport)
@@ -210,7 +210,7 @@ def serve(options: ServeOptions, supervision: Supervision) -> None:
             models.stop()
 
 
-def _rows(options: ServeOptions, files: Files) -> RowOptions:
+def _rows(options: ServeOptions, files: Files, supervision: Supervision) -> RowOptions:
     """Returns how rows are read on this machine, with what leases say of this server."""
     admin, path = files.admin, files.metrics_path
     url = metrics_url(
@@ -220,7 +220,8 @@ def _rows(options: ServeOptions, files: Files) -> RowOptions:
         admin_host=admin.host if admin is not None else "",
         admin_tls=admin is not None and admin.tls is not None,
     )
-    return dataclasses.replace(on_this_machine(options.rows), metrics_url=url)
+    rows = on_this_machine(options.rows)
+    return dataclasses.replace(rows, metrics_url=url, server=supervision.server())
 
 
 def _load_limits(options: ServeOptions, first_loads: int) -> LoadLimits:

@@ -41,6 +41,7 @@ class RowOptions:
         warm_up_rows_per_second: rows that a version reads from a store on the network to fill its
             cache before it serves, a second. Each begins at a random moment.
         metrics_url: of this server's page of metrics, which leases name; see `BoundRows`.
+        server: a name of this server that no other has, which leases have; "": none.
     """
 
     store: str = ""
@@ -56,6 +57,7 @@ class RowOptions:
     gpu_cache_bytes: int = 0
     warm_up_rows_per_second: int = 50_000
     metrics_url: str = ""
+    server: str = ""
 
     def __post_init__(self) -> None:
         """Refuses illegal values."""

@@ -12,6 +12,7 @@ import ctypes
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -46,6 +47,10 @@ class Supervision:
 
     folder: Path
     lifeline: int
+
+    def server(self) -> str:
+        """Returns a name that only the control processes of this supervisor have."""
+        return f"{socket.gethostname()}-{self.folder.name}"
 
     def is_resumed(self) -> bool:
         """Whether a previous control process has served."""

@@ -85,7 +85,7 @@ class Servable:
             )
         manifest = checked_manifest(path, rows.store)
         before = data_plane.rows_before(model, version, str(path), rows.store)
-        self._rows = VersionRows(manifest, rows, before)
+        self._rows = VersionRows(model, manifest, rows, before)
         self._cuts: CutFollower | None = None
         self._buffer: DoubleBuffer | None = None
         request = control_pb2.LoadRequest(

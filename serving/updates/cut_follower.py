@@ -177,6 +177,10 @@ class CutFollower:
                 if not self._away:
                     self._say(logging.ERROR, f"cuts cannot be followed: {as_request_error(err)}")
                 self._away = True
+            else:
+                if self._away:
+                    self._say(logging.INFO, "cuts are followed again")
+                self._away = False
 
     def _look(self, buffer: DoubleBuffer, silence: StoreSilence) -> None:
         """Takes new cuts, if there are any, and notices a store that went back in time."""
@@ -188,9 +192,6 @@ class CutFollower:
             if state is not None:
                 self._due = 0.0  # until this look is complete
                 lost = lost_by(bound, state, _newest(buffer))
-        if self._away:
-            self._away = False
-            self._say(logging.INFO, "cuts are followed again")
         if state is None:
             return
         if lost:

@@ -28,6 +28,7 @@ class VersionRows:
     """The data that the data plane needs to read a version's rows, until it is closed.
 
     Args:
+        model: its name.
         manifest: path of the version's manifest; "" for a version without tables.
         options: how rows are read.
         before: how an executable taken over reads them; that stays while the store does not
@@ -40,6 +41,7 @@ class VersionRows:
 
     def __init__(
         self,
+        model: str,
         manifest: str,
         options: RowOptions,
         before: control_pb2.Rows | None,
@@ -57,6 +59,7 @@ class VersionRows:
             self.message.gpu = options.gpu
             self.message.gpu_cache_bytes = options.gpu_cache_bytes or options.cache_bytes
             self.message.gpu_if_faster = options.cache_device == "auto"
+        self._model = model
         self._options = options
         self._before = before
         self._watch: TopologyWatch | None = None
@@ -135,5 +138,9 @@ class VersionRows:
 
         options = self._options
         return BoundRows(
-            self._store_url, self._generation, options.access, metrics_url=options.metrics_url
+            self._store_url,
+            self._generation,
+            options.access,
+            metrics_url=options.metrics_url,
+            server=options.server and f"{options.server}/{self._model}",
         )

@@ -67,10 +67,11 @@ class CountedEvents:
         self._server.kill()
 
     def start(self) -> None:
-        """Begins to write batches, one after the other."""
-        self._ended.clear()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        """Begins to write batches, one after the other, unless it does that already."""
+        if self._thread is None:
+            self._ended.clear()
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
 
     def stop(self) -> None:
         """Ends it."""

@@ -45,6 +45,9 @@ class BoundRows:
         follows_cuts: whether the reader takes newer cuts, so that exporters wait for it.
         metrics_url: URL of the reader's page of metrics, for the lease; `{host}` in it becomes this
             machine's address. "": there is none.
+        server: a name that only processes have which read these rows for the same server one after
+            the other. The lease of a process that was killed ends once the next one has noted a
+            cut. "": none.
 
     Raises:
         NotFoundError, DataLossError, FailedPreconditionError: the store does not have the rows.
@@ -59,7 +62,10 @@ class BoundRows:
         option: str = "--store",
         follows_cuts: bool = True,
         metrics_url: str = "",
+        server: str = "",
     ) -> None:
+        self._server = server
+        self._has_noted = False
         self._follows_cuts = follows_cuts
         self._url = parse_store_url(option, url)
         self._access = access
@@ -88,11 +94,13 @@ class BoundRows:
 
     def _leased(self, generation: str) -> ReaderLease | None:
         """Returns a lease; None if files are read-only: no process can delete them then."""
-        holder = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        holder = f"{_this_process()}{uuid.uuid4().hex[:8]}"
         metrics_url = self._metrics_url.replace("{host}", own_host(self._url))
         records, follows = self._store.records, self._follows_cuts
         try:
-            return use(records, generation, holder, _LEASE_SECONDS, follows, metrics_url)
+            return use(
+                records, generation, holder, _LEASE_SECONDS, follows, metrics_url, self._server
+            )
         except FailedPreconditionError:
             if self.has_nodes:
                 raise
@@ -117,8 +125,13 @@ class BoundRows:
             FailedPreconditionError: the lease was lost, and the generation with it.
             HotrowError: the store does not answer.
         """
-        if self._lease is not None:
-            self._lease.note_cut(version, identity=identity, step=step, lineage=lineage)
+        if self._lease is None:
+            return
+        self._lease.note_cut(version, identity=identity, step=step, lineage=lineage)
+        if not self._has_noted:  # until now the former lease has said what is shown
+            process = _this_process()
+            self._lease.release_former(lambda holder: holder.startswith(process))
+            self._has_noted = True
 
     def check_not_overruled(self) -> None:
         """Raises an error when an exporter has replaced rows that this reader needs.
@@ -175,3 +188,8 @@ class BoundRows:
         if self._lease is not None:
             self._lease.release()
         self._store.close()
+
+
+def _this_process() -> str:
+    """Returns the beginning of the names of all holders in this process."""
+    return f"{socket.gethostname()}-{os.getpid()}-"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,7 @@ class ReaderLease(Lease):
         seconds: float,
         follows_cuts: bool = True,
         metrics_url: str = "",
+        server: str = "",
     ) -> None:
         """Takes the lease; no cut is recorded yet.
 
@@ -56,6 +57,7 @@ class ReaderLease(Lease):
         self._cut: dict[str, Any] = {"cut": 0}
         self._follows_cuts = follows_cuts
         self._metrics_url = metrics_url
+        self._server = server
         self._since = records.now_ms()
         self.overruled = 0
         self._last_overruled = 0  # that was learned
@@ -94,6 +96,21 @@ class ReaderLease(Lease):
             )
         self.check_not_overruled()
 
+    def release_former(self, is_own: Callable[[str], bool]) -> None:
+        """Releases the leases of processes of the same server that ended without doing so.
+
+        Args:
+            is_own: whether a holder is of this process.
+
+        Raises:
+            HotrowError: the store does not answer.
+        """
+        for name, text in _leases(self._records, self._generation):
+            with contextlib.suppress(*UNREADABLE):  # it may be another server's
+                reader = _reader(text, name)
+                if reader.server == self._server != "" and not is_own(reader.holder):
+                    self._records.swap(name, text, None)
+
     def look(self) -> None:
         """Reads what an exporter has written into the lease since the last renewal.
 
@@ -127,6 +144,8 @@ class ReaderLease(Lease):
             facts["follows"] = False
         if self._metrics_url:
             facts["metrics"] = self._metrics_url
+        if self._server:
+            facts["server"] = self._server
         if self.overruled:
             facts["overruled"] = self.overruled
         return facts
@@ -198,6 +217,7 @@ class Reader:
         overruled: version of the newest cut that was folded although it answers by an earlier one;
             0: none. Exports do not wait for such a reader before they fold.
         metrics_url: URL of its page of metrics; "": it has none, or has not said.
+        server: the name of the server, as for `use`; "": it has none.
     """
 
     holder: str
@@ -210,6 +230,7 @@ class Reader:
     since_ms: int = 0
     overruled: int = 0
     metrics_url: str = ""
+    server: str = ""
 
 
 def use(
@@ -219,6 +240,7 @@ def use(
     seconds: float = 30.0,
     follows_cuts: bool = True,
     metrics_url: str = "",
+    server: str = "",
 ) -> ReaderLease:
     """Takes a lease on a generation for a reader; it is not deleted meanwhile.
 
@@ -231,8 +253,10 @@ def use(
         seconds: duration of the lease, unless it is renewed.
         follows_cuts: whether the reader takes cuts, so that exporters wait for it.
         metrics_url: URL of the reader's page of metrics; "": none.
+        server: a name that only processes have which read for the same server one after the other;
+            "": none. See `ReaderLease.release_former`.
     """
-    return ReaderLease(records, generation, holder, seconds, follows_cuts, metrics_url)
+    return ReaderLease(records, generation, holder, seconds, follows_cuts, metrics_url, server)
 
 
 def readers(records: Records, generation: str) -> list[Reader]:
@@ -306,6 +330,7 @@ def _reader(text: str, name: str) -> Reader:
             since_ms=int(held.get("since", 0)),
             overruled=int(held.get("overruled", 0)),
             metrics_url=str(held.get("metrics", "")),
+            server=str(held.get("server", "")),
         )
     except (ValueError, TypeError) as err:
         raise damaged(name, str(err)) from err

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from full_disk import fill_disk_of, free_disk_of
 from integration.serving.cut_servers import CACHE, folders_of, layers_of, looks, metrics, paused
 from integration.serving.health_probe import probe
 from integration.serving.marked_rows import (
@@ -27,8 +28,10 @@ from integration.serving.marked_rows import (
 from integration.serving.metrics_page import PATH as PAGE
 from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import control_of, data_plane_of
+from redis.exceptions import ResponseError
 from waiting import wait_until
 
+from hotrow.serving.updates.cut_follower import RETRY_SECONDS
 from hotrow.store.cuts import forget_cuts
 from hotrow.store.generations import Generations
 from hotrow.store.readers import readers
@@ -243,6 +246,37 @@ def test_a_cut_that_is_withdrawn_stays_until_it_comes_again(
         time.sleep(1.0)
     assert load.failures() == []
     assert cut_of(server) == 3
+
+
+def test_a_store_with_a_full_disk_is_reported_once(
+    model_in: Any, redis_servers: Any, start_server: Any
+) -> None:
+    """The server takes what the store has, but cannot note it."""
+    redis = redis_servers.standalone(settings={"appendonly": "yes", "appendfsync": "everysec"})
+    model = model_in(redis.url)
+    server = start_server("m", model.path, *CACHE)
+    server.wait_ready()
+    with paused(server):
+        cut = model.write(1)
+        fill_disk_of(redis.process.pid, 0)
+        wait_until(lambda: refuses_writes(redis))
+    server.wait_for_log("cuts cannot be followed")
+    assert cut_of(server) == 1
+    time.sleep(3 * RETRY_SECONDS)
+    assert sum("cuts cannot be followed" in line for line in server.log) == 1
+    assert not any("cuts are followed again" in line for line in server.log)
+    free_disk_of(redis.process.pid)
+    server.wait_for_log("cuts are followed again")
+    model.wait_until_noted(cut)
+
+
+def refuses_writes(redis: Any) -> bool:
+    """Returns whether a Redis with a full disk has noticed it; it does once a second."""
+    try:
+        redis.call("SET", "some", "text")
+    except ResponseError as err:
+        return "MISCONF" in str(err)
+    return False
 
 
 def test_while_the_store_is_away_answers_go_on_and_say_so(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from integration.serving.cut_servers import metrics, paused
 from integration.serving.marked_rows import MarkedModel, cut_of, marked_load
 from integration.serving.metrics_page import samples_of
+from integration.serving.server_processes import control_of
 from waiting import wait_until
 
 from hotrow.hold_bounds import HoldBounds
@@ -54,6 +57,23 @@ def test_a_reader_that_holds_up_cuts_shows_in_metrics_until_it_is_overruled(
         wait_until(lambda: unfolded() == [0, 0, 0])
     assert load.failures() == []
     assert cut_of(server) == 3
+
+
+def test_cuts_do_not_wait_for_a_control_process_that_was_killed(
+    model: MarkedModel, start_server: Any
+) -> None:
+    """Its lease would last for 30 s."""
+    server = start_server("m", model.path, "--cache_rows=10000")
+    other = start_server("m", model.path, "--cache_rows=10000")
+    for one in (server, other):
+        one.wait_ready()
+    model.wait_until_noted(model.write(1), servers=2)
+    os.kill(control_of(server), signal.SIGKILL)
+    server.wait_for_log("the control process serves again")
+    cut = model.write(2)
+    wait_until(lambda: model.noted() == [cut.version] * 2, model.noted, 10)
+    model.fold_taken(undo_cuts=0)
+    assert [cut.folded for cut in cuts_of(model.store.records, model.generation)] == [True]
 
 
 def test_a_server_that_hangs_is_overruled_and_mixes_nothing(
