@@ -129,8 +129,7 @@ class BoundRows:
             return
         self._lease.note_cut(version, identity=identity, step=step, lineage=lineage)
         if not self._has_noted:  # until now the former lease has said what is shown
-            process = _this_process()
-            self._lease.release_former(lambda holder: holder.startswith(process))
+            self._lease.release_former(_this_process())
             self._has_noted = True
 
     def check_not_overruled(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,19 +96,21 @@ class ReaderLease(Lease):
             )
         self.check_not_overruled()
 
-    def release_former(self, is_own: Callable[[str], bool]) -> None:
+    def release_former(self, own: str) -> None:
         """Releases the leases of processes of the same server that ended without doing so.
 
         Args:
-            is_own: whether a holder is of this process.
+            own: with which the names of all holders in this process begin, and no others.
 
         Raises:
             HotrowError: the store does not answer.
         """
+        if not self._server:
+            return
         for name, text in _leases(self._records, self._generation):
             with contextlib.suppress(*UNREADABLE):  # it may be another server's
                 reader = _reader(text, name)
-                if reader.server == self._server != "" and not is_own(reader.holder):
+                if reader.server == self._server and not reader.holder.startswith(own):
                     self._records.swap(name, text, None)
 
     def look(self) -> None:
