@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hotrow.protos import control_pb2
-from hotrow.store.cuts import CutRecord, cuts_of
+from hotrow.store.cuts import CutRecord, cuts_of, folded_to
 from hotrow.store.generations import Generations, ModelRecord
 from hotrow.store.withdrawn_cuts import withdrawn_from
 
@@ -92,8 +92,7 @@ def lost_by(bound: BoundRows, state: StoreState, shown: control_pb2.ShownCut) ->
         withdrawn = withdrawn_from(bound.store.records, generation)
         if withdrawn is None or withdrawn.version < shown.version:
             return f"cut {shown.version:016x}"
-    folded = [cut.version for cut in state.cuts if cut.folded]
-    needed = max([generation.row_version, *folded, *(cut.previous for cut in state.cuts[:1])])
+    needed = max(generation.row_version, folded_to(state.cuts))
     if state.low >= needed:
         return ""
     return "exported rows" if needed == generation.row_version else f"rows of cut {needed:016x}"

@@ -128,6 +128,19 @@ def cuts_of(
     return sorted(found.values(), key=lambda cut: cut.version)
 
 
+def folded_to(cuts: Sequence[CutRecord]) -> int:
+    """Returns the version to which every shard's rows are folded, unless the store has lost some.
+
+    Args:
+        cuts: committed cuts of a generation, the oldest first.
+
+    Returns:
+        0 if no cut, and none before them, is folded.
+    """
+    folded = [cut.version for cut in cuts if cut.folded]
+    return max([*folded, *(cut.previous for cut in cuts[:1])], default=0)
+
+
 def read_blocks(
     store: RowStore,
     generation: Generation,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from hotrow.store import cut_folding, open_store
 from hotrow.store.cuts import CutRecord, cuts_of
 from hotrow.store.leases import lock_exports
 from hotrow.store.readers import use
+from hotrow.store.redis.layout import markers_of
+from hotrow.store.taken_cuts import fold_taken
 from hotrow.store.undo import undos_of
 from hotrow.trainer.online.publishing.counts import PublishCounts
 from hotrow.trainer.online.publishing.folder import CutFolder
@@ -219,6 +222,29 @@ def test_a_lost_block_is_noticed_although_the_clock_was_set_back(
         store.unstage(generation, cuts[1].version, [cuts[1].places[0]])
         folder.follow(generation, published.lock)
         wait_until(lambda: isinstance(folder.failure, DataLossError), lambda: folder.failure)
+
+
+@pytest.mark.parametrize("seconds", [600.0])
+@pytest.mark.parametrize("is_last", [True, False], ids=["the last cut", "one before"])
+def test_what_a_failover_has_undone_is_folded_again_long_before_cuts_are(
+    is_last: bool, published: Published, folder: CutFolder, redis_server: Any
+) -> None:
+    """Servers answer by rows that the store has no more, and say so until it has them again."""
+    store, generation = published.store, published.generation
+    cut = published.write(1)
+    with contextlib.closing(redis_server.client()) as client:
+        names = [name for name in client.scan_iter(_type="string") if b"!" not in name]
+        names += markers_of(generation)[0]
+        before = {name: client.dump(name) for name in names}
+        fold_taken(store, generation, published.lock)
+        for name, content in before.items():
+            client.restore(name, 0, content, replace=True)
+    if not is_last:
+        published.write(2)
+    assert int(store.watermarks(generation).min()) < cut.version
+    folder.follow(generation, published.lock)
+    wait_until(lambda: int(store.watermarks(generation).min()) >= cut.version)
+    assert folder.failure is None
 
 
 def test_the_end_of_a_trainer_folds_what_servers_have_taken(

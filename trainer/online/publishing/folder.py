@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hotrow.errors import HotrowError
 from hotrow.hold_bounds import HoldBounds
-from hotrow.store.cuts import CutRecord, check_blocks, cuts_of
+from hotrow.store.cuts import CutRecord, check_blocks, cuts_of, folded_to
 from hotrow.store.holding import Readers, is_overruled
 from hotrow.store.leases import Lease
 from hotrow.store.readers import readers
@@ -134,8 +134,10 @@ class CutFolder:
             if self._store is None:
                 self._store = self._connect()
             cuts = cuts_of(self._store.records, generation)
-            if may_fold:
-                cuts = self._fold(self._store, generation, lock, cuts)
+            low = int(self._store.watermarks(generation).min())  # after the cuts
+            # Servers answer by what was folded, and may need what a failover has undone of it.
+            if may_fold or low < folded_to(cuts):
+                cuts = self._fold(self._store, generation, lock, cuts, low)
             self._count(cuts)
             self._check_awaited(self._store, generation, cuts)
         except _BrokenOffError:
@@ -147,15 +149,24 @@ class CutFolder:
             self.failure.__cause__ = err
 
     def _fold(
-        self, store: RowStore, generation: Generation, lock: Lease, cuts: list[CutRecord]
+        self,
+        store: RowStore,
+        generation: Generation,
+        lock: Lease,
+        cuts: list[CutRecord],
+        low: int,
     ) -> list[CutRecord]:
-        """Folds the cuts that servers have taken; returns those that are left."""
-        first = next((cut for cut in cuts if not cut.folded), None)
+        """Folds the cuts that servers have taken; returns those that are left.
+
+        Raises:
+            DataLossError: the store has lost rows that no cut has.
+        """
+        first = next((cut for cut in cuts if not cut.folded or low < cut.version), None)
         if first is None:
             self._due = time.monotonic() + self._seconds
             return cuts
         there = Readers(store.records, generation, cuts, self._bounds, self._report)
-        if not there.let_fold(first.version):  # before a look at all shards
+        if low >= cuts[0].previous and not there.let_fold(first.version):
             return cuts  # and tries again in the next look
         fold_taken(
             store,
