@@ -16,7 +16,7 @@ from hotrow import _native
 from hotrow.errors import DataLossError
 from hotrow.store.bound_rows import BoundRows
 from hotrow.store.cut_dense import unpack
-from hotrow.store.cuts import CutRecord, cuts_of, dense_of, row_block_bytes
+from hotrow.store.cuts import CutRecord, cuts_of, dense_of, laid_cuts, row_block_bytes
 
 _VARIABLE = "dense_variables/{}/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -83,9 +83,7 @@ def _show(manifest: Path, rows: BoundRows, cuts: Sequence[CutRecord]) -> BoundCu
             weights = _weights(unpack(dense_of(store, generation, newest), Path(folder)))
         layers = []
         fence = newest.version
-        for cut in reversed(cuts):
-            if cut.folded and cut.version <= low:
-                continue
+        for cut in laid_cuts(cuts, lambda cut: not cut.folded or cut.version > low):
             fence = cut.previous or generation.row_version
             path = Path(folder) / f"{cut.version:016x}"
             with path.open("wb") as file:

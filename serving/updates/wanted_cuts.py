@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hotrow.store.cuts import laid_cuts
+
 if TYPE_CHECKING:
     from hotrow.store.cuts import CutRecord
     from hotrow.store.spec import Generation
@@ -61,8 +63,7 @@ def wanted_cuts(
     def is_laid(cut: CutRecord) -> bool:
         return cut in new or not cut.folded or (low is not None and cut.version > low)
 
-    layers = tuple(cut for cut in reversed(cuts) if is_laid(cut))
-    return _with_layers(generation, cuts[-1], layers, missed)
+    return _with_layers(generation, cuts[-1], laid_cuts(cuts, is_laid), missed)
 
 
 def remembered_cuts(

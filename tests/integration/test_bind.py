@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from integration.store.half_folded import fold_all_but_the_records_of
 from redis_servers.tls import access_with
 from waiting import wait_until
 
@@ -162,6 +163,22 @@ def test_a_bound_version_is_loaded_with_its_newest_changes_or_with_none(
             other.release()
     with pytest.raises(FailedPreconditionError, match="is closed; bind it again"):
         bound.load()
+
+
+def test_a_binding_hides_no_row_of_a_folded_cut_by_an_earlier_one(redis_server, tmp_path):
+    model = trained_model(seed=1)
+    directory = hotrow.export_model(model, tmp_path, "m", store=redis_server.url)
+    with contextlib.closing(open_store(redis_server.url)) as store:
+        generation = Generations(store.records).get(manifest_of(directory).generation)
+        other = use(store.records, generation.generation, "other")  # nothing is folded meanwhile
+        for step in (1, 2):
+            train(model, seed=step)
+            hotrow.export_changes(model, tmp_path, "m", wait_seconds=0)
+        fold_all_but_the_records_of(store, generation, [0])
+        with hotrow.bind(directory) as bound:
+            changed = scores_as_exported(model, tmp_path, "after")
+            np.testing.assert_array_equal(scores(bound.load()), changed)
+        other.release()
 
 
 def test_a_binding_stays_with_the_changes_that_it_began_with(redis_server, tmp_path):

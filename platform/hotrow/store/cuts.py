@@ -6,7 +6,7 @@ Docs/design/0008-cuts.md. N rows, B bytes of a stored row.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hotrow.errors import DataLossError
@@ -139,6 +139,34 @@ def folded_to(cuts: Sequence[CutRecord]) -> int:
     """
     folded = [cut.version for cut in cuts if cut.folded]
     return max([*folded, *(cut.previous for cut in cuts[:1])], default=0)
+
+
+def laid_cuts(
+    cuts: Sequence[CutRecord], needs_layer: Callable[[CutRecord], bool]
+) -> tuple[CutRecord, ...]:
+    """Returns the cuts whose rows must lie over those of the store, the newest first.
+
+    These are the oldest cut that needs a layer and all cuts after it, folded or not: the layer of a
+    cut hides newer rows in the store. A folded cut may follow one that is not: each record is read
+    by itself while an exporter changes them, and an exporter that folds cuts anew says first that
+    the oldest ones are not folded any more.
+
+    If a cut between two others is missing, those before it are left out: it was folded and
+    forgotten while the records were read, so they are folded, too.
+
+    Args:
+        cuts: committed cuts of a generation, the oldest first.
+        needs_layer: whether the store may lack a cut's rows, or a cache may have older ones.
+    """
+    chain: list[CutRecord] = []
+    laid = 0
+    for cut in reversed(cuts):
+        if chain and chain[-1].previous not in (0, cut.version):
+            break
+        chain.append(cut)
+        if needs_layer(cut):
+            laid = len(chain)
+    return tuple(chain[:laid])
 
 
 def read_blocks(

@@ -82,7 +82,9 @@ def _fold_taken(
         if not there.let_fold(cut.version):
             break
         ready.append(cut)
-    undone = [cut for cut in ready if not cut.folded][-undo_cuts:] if undo_cuts else []
+    # What a cut that is folded again replaced is kept, or not known any more.
+    new = list(itertools.takewhile(lambda cut: not cut.folded, reversed(ready)))
+    undone = new[:undo_cuts][::-1]
     for together in _batches(ready[: len(ready) - len(undone)]):
         done += _fold(store, generation, lock, together, report)
     for cut in undone:

@@ -28,6 +28,7 @@ from integration.serving.marked_rows import (
 from integration.serving.metrics_page import PATH as PAGE
 from integration.serving.metrics_page import samples_of
 from integration.serving.server_processes import control_of, data_plane_of
+from integration.store.half_folded import fold_all_but_the_records_of
 from redis.exceptions import ResponseError
 from waiting import wait_until
 
@@ -128,6 +129,25 @@ def test_a_server_that_starts_later_begins_with_the_newest_cut(
     assert load.failures() == []
     assert load.cuts() <= {3, 4}
     wait_until(lambda: cut_of(half) == 4)
+
+
+def test_rows_of_folded_cuts_are_not_hidden_by_an_earlier_cut_that_seems_unfolded(
+    model: MarkedModel, start_server: Any, tmp_path: Path
+) -> None:
+    server = start_server("m", model.path, *CACHE, metrics(tmp_path))
+    server.wait_ready()
+    for number in (1, 2, 3, 4):  # 1 and 4 change the same rows
+        model.wait_until_noted(model.write(number))
+    with paused(server):
+        fold_all_but_the_records_of(model.store, model.generation, [0])
+    unfolded = 'hotrow_unfolded_cuts{model_name="m",version="1"}'
+    wait_until(lambda: samples_of(server)[unfolded] == 1)
+    end = time.monotonic() + 1.5  # it looks for folded cuts every half a second
+    while time.monotonic() < end:
+        assert cut_of(server) == 4
+    late = start_server("m", model.path, *CACHE)
+    late.wait_ready()
+    assert cut_of(late) == 4
 
 
 def test_a_cut_is_looked_for_as_soon_as_it_is_announced(

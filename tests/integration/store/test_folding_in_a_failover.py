@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from integration.store.half_folded import fold_all_but_the_records_of
 from integration.store.trained_states import assert_folded, full_export, state, write
 
 from hotrow.errors import DataLossError
@@ -127,6 +128,24 @@ def test_rows_that_were_lost_before_a_killed_exporter_wrote_that_it_has_folded_a
     store.set_watermarks(generation, cut.version, range(16))
     assert fold(store, generation, [cut])[0].folded
     assert_folded(store, generation, state(1))
+
+
+def test_folding_again_that_was_broken_off_begins_with_all_that_was_lost(redis_server):
+    store = open_store(redis_server.url)
+    generation = full_export(store)
+    client = redis_server.client()
+    names = [n for n in client.scan_iter(count=1000) if b"!" not in n and n != b"hotrow:{hr}"]
+    before = {name: client.dump(name) for name in names}
+    with lock_exports(store.records, "m") as lock:
+        for number in (1, 2):
+            write(store, generation, lock, number)
+        fold_all_but_the_records_of(store, generation, [0])  # it broke off at the second one
+        for name, content in before.items():
+            client.restore(name, 0, content, replace=True)
+        fold_taken(store, generation, lock, undo_cuts=1)
+    assert_folded(store, generation, state(2))
+    client.close()
+    store.close()
 
 
 def test_a_cut_that_is_folded_again_is_not_taken_for_folded_before_that_is_proven(losing):

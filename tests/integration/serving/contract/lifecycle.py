@@ -132,6 +132,7 @@ ROWS = (
         "test_cuts.py::test_a_cut_is_looked_for_as_soon_as_it_is_announced",
         "test_cuts.py::test_lag_and_size_of_cuts_are_counted_and_leases_name_the_page",
         "test_cuts.py::test_a_server_that_starts_later_begins_with_the_newest_cut",
+        "test_cuts.py::test_rows_of_folded_cuts_are_not_hidden_by_an_earlier_cut_that_seems_unfolded",
         "test_cuts_after_kills.py::test_an_executable_that_is_killed_begins_with_what_was_shown",
         "test_cuts_after_kills.py::test_an_executable_that_is_killed_in_the_midst_of_cuts_shows_none_of_them_in_part",
         "test_cuts_after_kills.py::test_a_control_process_that_is_killed_fails_no_request_and_forgets_no_cut",

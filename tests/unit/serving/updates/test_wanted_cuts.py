@@ -95,6 +95,22 @@ def test_a_folded_cut_that_a_shard_has_lost_is_laid_again() -> None:
     assert layers(wanted_cuts(GENERATION, cuts, version(3), EXPORTED)) == [3, 2, 1]
 
 
+def test_a_layer_never_hides_the_rows_of_a_later_folded_cut() -> None:
+    cuts = [cut(1), cut(2, folded=True), cut(3, folded=True)]
+    for low in (None, version(3)):
+        wanted = wanted_cuts(GENERATION, cuts, version(3), low)
+        assert layers(wanted) == [3, 2, 1]
+        assert wanted.fence == EXPORTED
+
+
+def test_what_was_read_before_a_cut_that_is_gone_meanwhile_is_not_laid() -> None:
+    cuts = [cut(1), cut(2), cut(4, folded=True), cut(5)]
+    wanted = wanted_cuts(GENERATION, cuts, version(5), version(4))
+    assert layers(wanted) == [5]
+    assert wanted.fence == version(4)
+    assert layers(wanted_cuts(GENERATION, cuts[:3], version(4), version(4))) == []
+
+
 def test_rows_of_the_newest_cut_that_no_layer_has_are_the_fence() -> None:
     cuts = [cut(2, folded=True), cut(3)]
     assert wanted_cuts(GENERATION, cuts, version(3)).fence == version(2)
