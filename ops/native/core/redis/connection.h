@@ -14,9 +14,10 @@ struct redisContext;
 
 namespace hotrow {
 
-// Watermarks of shards that were read over a connection. A node that goes back in time (restarted
-// from an earlier state, or replaced by a replica that was behind) ends its connections, so as long
-// as one lives, what was read over it still holds.
+// Watermarks of shards that were read over a connection. A node that goes back in time, restarted
+// from an earlier state, ends its connections, so as long as one lives, what was read over it still
+// holds. One that follows a replica that was behind keeps them: when a node has answered MOVED, all
+// watermarks are read again.
 struct RedisMarks {
   uint64_t round = 0;              // of RedisFence: they hold in no other
   std::vector<uint64_t> of_shard;  // (V); 0: not read

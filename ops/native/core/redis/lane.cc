@@ -18,11 +18,13 @@ void RedisLane::open(std::unique_ptr<RedisConnection> connection, size_t greetin
   sent_.clear();
   answered_ = 0;
   if (job_->fence != 0) {
-    marks_asked_.assign(job_->behind.size(), 0);
+    const size_t shards = job_->names->shards();
+    marks_asked_.assign(shards, 0);
+    behind_.assign(shards, 0);
     RedisMarks* const marks = connection_->marks();
     if (marks->round != job_->round || marks->of_shard.empty()) {
       marks->round = job_->round;
-      marks->of_shard.assign(job_->behind.size(), 0);
+      marks->of_shard.assign(shards, 0);
     }
   }
   RedisCommand greeting;
@@ -148,7 +150,7 @@ void RedisLane::on_string(int index, const char* data, size_t bytes) noexcept {
   const RedisCommand* command = asked(index, Kind::kPages);
   if (command == nullptr) return;
   const size_t page = job_->order[command->first + static_cast<uint32_t>(index)];
-  if (job_->behind[job_->pages->shard(page)]) {
+  if (is_behind(job_->pages->shard(page))) {
     job_->pages->settle(page, ReadState::kFailed);
     return;
   }
@@ -170,7 +172,7 @@ void RedisLane::on_nil(int index) noexcept {
   if (command == nullptr) return;
   const size_t page = job_->order[command->first + static_cast<uint32_t>(index)];
   if (job_->pages->state(page) == PageRequests::PageState::kDone) return;
-  if (job_->behind[job_->pages->shard(page)]) {
+  if (is_behind(job_->pages->shard(page))) {
     job_->pages->settle(page, ReadState::kFailed);
   } else {
     job_->pages->miss(page);

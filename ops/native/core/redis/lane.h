@@ -38,7 +38,6 @@ struct RedisReadJob {
   std::vector<uint32_t> order;  // pages, as commands have them
   RowVersion fence = 0;         // rows of shards with a lower watermark fail; 0: none
   uint64_t round = 0;           // of the fence
-  std::vector<uint8_t> behind;  // of each shard: its watermark is lower, or could not be read
 };
 
 class RedisLane final : public RedisReplySink {
@@ -73,6 +72,10 @@ class RedisLane final : public RedisReplySink {
   bool has_marker() const { return integer_ != 0; }
   // Of a watermark; 0: the shard has no marker.
   RowVersion mark() const { return mark_; }
+  // Whether pages of a shard that this connection answers fail: the watermark that came before them
+  // is lower than the fence, or could not be read.
+  bool is_behind(uint32_t shard) const { return !behind_.empty() && behind_[shard]; }
+  void set_behind(uint32_t shard, bool is_behind) { behind_[shard] = is_behind; }
   // Why a page could not be taken; "" if all could.
   const std::string& damage() const { return damage_; }
 
@@ -100,7 +103,9 @@ class RedisLane final : public RedisReplySink {
   uint32_t serial_ = 0;
   std::vector<RedisCommand> sent_;
   size_t answered_ = 0;
-  std::vector<uint8_t> marks_asked_;  // of each shard: its watermark is awaited
+  // Of each shard; empty without a fence.
+  std::vector<uint8_t> marks_asked_;  // its watermark is awaited
+  std::vector<uint8_t> behind_;
   Time replied_;
   // State of the reply that is being parsed.
   bool surprised_ = false;

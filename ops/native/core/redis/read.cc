@@ -47,11 +47,9 @@ RedisRead::RedisRead(const RedisReading& shared, PageRequests* pages, Deadline d
       deadline_(deadline),
       now_(Clock::now()),
       map_(shared.routes->map()),
-      job_{shared.names, pages, {}, shared.fence->version, shared.fence->round, {}},
+      job_{shared.names, pages, {}, shared.fence->version, shared.fence->round},
       open_pages_(shared.names->shards()),
-      missing_pages_(shared.names->shards()) {
-  job_.behind.resize(shared.names->shards());
-}
+      missing_pages_(shared.names->shards()) {}
 
 ReadFailure RedisRead::run() {
   job();
@@ -229,7 +227,7 @@ void RedisRead::answered(RedisLane* lane, const RedisCommand& command, const std
   for (uint32_t i = command.first; i < command.first + command.count; ++i) {
     const size_t page = job_.order[i];
     const uint32_t shard = pages_->shard(page);
-    if (job_.behind[shard]) {
+    if (lane->is_behind(shard)) {
       note(Code::kUnavailable, "Redis node " + lane->node()->address().text +
                                    ": the watermark of its rows could not be read");
     }
@@ -244,8 +242,8 @@ void RedisRead::answered(RedisLane* lane, const RedisCommand& command, const std
 // A watermark arrived, before the pages of its shard.
 void RedisRead::marked(RedisLane* lane, uint32_t shard) {
   const RowVersion mark = lane->mark();
-  job_.behind[shard] = mark < job_.fence;
-  if (!job_.behind[shard]) {
+  lane->set_behind(shard, mark < job_.fence);
+  if (mark >= job_.fence) {
     lane->connection()->marks()->of_shard[shard] = mark;
     return;
   }
@@ -271,11 +269,13 @@ void RedisRead::refused(RedisLane* lane, RedisCommand command, const std::string
   }
   if (command.kind == Kind::kAsking) return;  // the next reply answers it
   if (command.kind == Kind::kMark) {
-    // The pages behind it are redirected, too. Those of a slot that moves may be answered here; a
-    // node that has just been started again may answer them after it refused the watermark.
-    if (begins_with(error, "MOVED ") || begins_with(error, "ASK ")) return;
-    job_.behind[command.shard] = 1;
-    if (!is_passing(error)) note(code_of(error), "Redis node " + place + ": " + error);
+    // The pages behind it are redirected, too. Those of a slot that moves may be answered here.
+    if (begins_with(error, "ASK ")) return;
+    // A node that has just been started, or promoted, may answer pages after it refused this.
+    lane->set_behind(command.shard, true);
+    if (!is_passing(error) && !begins_with(error, "MOVED ")) {
+      note(code_of(error), "Redis node " + place + ": " + error);
+    }
     return;
   }
   if (is_passing(error)) {
@@ -333,6 +333,8 @@ void RedisRead::redirect(RedisLane* lane, RedisCommand command, const std::strin
     } else {
       add(&shared_.statistics->moved);
       shared_.routes->move(command.shard, node);
+      // A node that follows another one goes back with it, and keeps its connections.
+      shared_.fence->round.fetch_add(1, std::memory_order_relaxed);
     }
     ask(command, node);
   } catch (const Error& unknown) {

@@ -25,7 +25,7 @@ struct RedisReading {
   RedisRoutes* routes;
   const RedisOptions* options;
   RedisStatistics* statistics;
-  const RedisFence* fence;
+  RedisFence* fence;
   std::string generation;  // for messages
 };
 
