@@ -65,12 +65,20 @@ class StoreFaults:
             node.thaw()
 
     def failover(self, target: int, lasts: float) -> None:
-        """Lets a replica take over at once, without what it has not received."""
-        replicas = [n for n in self._running() if n not in self._primaries()]
+        """Lets a replica take over that has received nothing for a while."""
+        primaries = self._primaries()
+        replicas = [node for node in self._running() if node not in primaries]
         if not replicas:
             return
-        with contextlib.suppress(redis.RedisError):
-            self._cluster.call(replicas[target % len(replicas)], "CLUSTER", "FAILOVER", "TAKEOVER")
+        replica = replicas[target % len(replicas)]
+        with self._passing():
+            # Its primary asks for no password, so it refuses this one.
+            self._cluster.call(replica, "CONFIG", "SET", "masterauth", "none")
+            self._cluster.call(replica, "CLIENT", "KILL", "TYPE", "master")
+        time.sleep(lasts)
+        with self._passing():
+            self._cluster.call(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
+        self._let_follow(replica)
 
     def go_back(self, target: int, lasts: float) -> None:
         """Kills a primary and starts it again with its data of some seconds before."""
@@ -132,6 +140,7 @@ class StoreFaults:
             self._start(node)
             node.thaw()
             self._give_room(node)
+            self._let_follow(node)
         # A move that another fault has ended leaves a slot between two nodes, for ever.
         with contextlib.suppress(Exception):
             if any("->-" in line or "-<-" in line for line in self.state()):
@@ -141,6 +150,10 @@ class StoreFaults:
         with self._passing():
             free_disk_of(node.process.pid)
             self._cluster.call(node, "CONFIG", "SET", "maxmemory", 0, "appendfsync", "always")
+
+    def _let_follow(self, node: RedisProcess) -> None:
+        with self._passing():
+            self._cluster.call(node, "CONFIG", "SET", "masterauth", "")
 
     @staticmethod
     @contextlib.contextmanager
