@@ -11,6 +11,7 @@ from typing import Any
 from waiting import wait_until
 
 from hotrow.config import RunConfig, parse_config
+from hotrow.errors import HotrowError
 from hotrow.trainer.online.source import EventStream, Position, TrainingEvents
 from hotrow.trainer.online.stream import open_stream
 
@@ -77,6 +78,14 @@ class Reader:
                 self.batches.append(batch)
         return self.items
 
+    def trouble(self) -> str:
+        """Returns why the lag is not known; "": it is, or was not asked for yet."""
+        try:
+            self.stream.lag()
+        except HotrowError as err:
+            return str(err)
+        return ""
+
     def _has(self, rows: int) -> bool:
         batch = self.stream.next(0.1)
         assert batch is not None, "the source has ended"
@@ -87,11 +96,15 @@ class Reader:
 
 @contextmanager
 def reading(
-    run: RunConfig, dead_letters: Path, position: Position | None = None, reports: Any = None
+    run: RunConfig,
+    dead_letters: Path,
+    position: Position | None = None,
+    reports: Any = None,
+    **options: Any,
 ) -> Iterator[Reader]:
     """Opens a stream from a position, and closes it."""
     report = (lambda line: None) if reports is None else reports.append
-    stream = open_stream(run, dead_letters, position or {}, report)
+    stream = open_stream(run, dead_letters, position or {}, report, **options)
     try:
         yield Reader(stream)
     finally:

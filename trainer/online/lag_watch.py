@@ -18,8 +18,8 @@ class LagWatch:
         """Binds a source."""
         self._source = source
         self._thread = ThreadPoolExecutor(1, "hotrow-lag")
-        self._answer: Future[Lag] | None = None
-        self._known = Lag()
+        self._answer: Future[Lag | HotrowError] | None = None
+        self._known: Lag | HotrowError = Lag()
         self._asked = 0.0
 
     def lag(self, position: Position) -> Lag:
@@ -27,6 +27,9 @@ class LagWatch:
 
         Args:
             position: how far events were read.
+
+        Raises:
+            HotrowError: the newest answer is that the source does not answer, or refuses.
         """
         if self._answer is not None and self._answer.done():
             self._known = self._answer.result()
@@ -35,14 +38,16 @@ class LagWatch:
         if self._answer is None and now - self._asked >= _LOOK_SECONDS:
             self._asked = now
             self._answer = self._thread.submit(self._ask, position)
+        if isinstance(self._known, HotrowError):
+            raise self._known.with_traceback(None)  # else it grows
         return self._known
 
     def close(self) -> None:
         """Waits for the answer that was asked for."""
         self._thread.shutdown()
 
-    def _ask(self, position: Position) -> Lag:
+    def _ask(self, position: Position) -> Lag | HotrowError:
         try:
             return self._source.lag(position)
-        except HotrowError:
-            return Lag()
+        except HotrowError as err:
+            return err

@@ -66,7 +66,7 @@ class MergedSource:
         self._offsets: dict[str, Offset] = {}
         self._buffers: dict[str, _Buffer] = {}
         self._starts: dict[str, Offset] = {}
-        self._ended = False
+        self._ended = self._is_away = False
 
     def read(
         self, position: Position, most: int, wait_seconds: float
@@ -96,6 +96,8 @@ class MergedSource:
             if all(key in self._buffers for key in left):
                 self._merge(sum(left.values()), taken, left)
                 left = {key: count for key, count in left.items() if count}
+            elif self._is_away:
+                end = time.monotonic() + AGAIN_SECONDS
             elif self._ended or time.monotonic() > end:
                 missing = next(key for key in left if key not in self._buffers)
                 raise DataLossError(
@@ -139,7 +141,7 @@ class MergedSource:
             busy = self._buffers.keys() | idle
             wait = 0.0 if self._buffers else max(0.0, deadline - time.monotonic())
             polled = self._partitions.poll(self._offsets, busy, wait)
-            self._ended = polled.ended
+            self._ended, self._is_away = polled.ended, polled.away
             for key in polled.gone:
                 self._offsets.pop(key, None)
             for key, chunk in polled.chunks.items():

@@ -60,11 +60,13 @@ class Polled:
         chunks: by partition.
         gone: partitions that were read to their end and exist no more.
         ended: nothing will ever follow.
+        away: the source does not answer.
     """
 
     chunks: Mapping[str, Chunk] = field(default_factory=dict)
     gone: Collection[str] = ()
     ended: bool = False
+    away: bool = False
 
 
 class Partitions(Protocol):
@@ -89,7 +91,11 @@ class Partitions(Protocol):
         """Returns no events, with their columns."""
 
     def lag(self, offsets: Mapping[str, Offset]) -> Lag:
-        """Returns how far a reader is behind. Any thread may call it."""
+        """Returns how far a reader is behind. Any thread may call it.
+
+        Raises:
+            UnavailableError: the source does not answer.
+        """
 
     def note_saved(self, offsets: Mapping[str, Offset]) -> None:
         """Notes that a checkpoint has these offsets. Any thread may call it."""

@@ -75,6 +75,7 @@ class OnlineRun(TrainingRun):
         self._access = access
         self._server_scores = server_scores
         self._online: Online = {}
+        self._is_resumed = False
         self._newest = float("nan")
         self._metrics = ProgressiveMetrics(config.online.window_seconds)
         self._open = contextlib.ExitStack()
@@ -91,6 +92,7 @@ class OnlineRun(TrainingRun):
     def train(self, resume: bool) -> TrainResult:
         """Trains until the end and returns the result."""
         self.start(resume)
+        self._is_resumed = resume
         self._online = dict(self.position.online or {})
         with self._open:
             self._begin()
@@ -147,7 +149,14 @@ class OnlineRun(TrainingRun):
             return
         path = self.directory.path
         position: Position = self._online.get("source", {})
-        self._stream = open_stream(self.config, path / DEAD_LETTERS, position, self.log.say)
+        # A new run whose source is not there has a wrong URL, perhaps.
+        self._stream = open_stream(
+            self.config,
+            path / DEAD_LETTERS,
+            position,
+            self.log.say,
+            may_be_away=self._is_resumed,
+        )
         self._open.callback(self._stream.close)
         self._control = TrainerControl(
             self.config, str(path), self.checkpoints.lineage.id, self.ranks.size, self._stream

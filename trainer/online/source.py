@@ -87,7 +87,11 @@ class Source(Protocol):
         """
 
     def lag(self, position: Position) -> Lag:
-        """Returns how far a reader at a position is behind."""
+        """Returns how far a reader at a position is behind.
+
+        Raises:
+            UnavailableError: the source does not answer.
+        """
 
     def note_saved(self, position: Position) -> None:
         """Notes that a checkpoint has a position: consumer groups move there. Never needed."""
@@ -131,6 +135,9 @@ class EventStream(Protocol):
         """Returns how far the last batch was behind the end of the source, a moment ago.
 
         It never waits: unknown until the source has answered.
+
+        Raises:
+            UnavailableError: the source does not answer.
         """
 
     def counts(self) -> dict[str, int]:

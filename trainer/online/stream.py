@@ -41,6 +41,8 @@ def open_stream(
     position: Position,
     report: Callable[[str], None],
     access: StoreAccess | None = None,
+    *,
+    may_be_away: bool = False,
 ) -> EventStream:
     """Opens the source of `config.online.source`; a thread begins to read.
 
@@ -51,6 +53,7 @@ def open_stream(
         report: called with a line for who runs the trainer, from any thread.
         access: credentials of Redis; None: those of the environment. Files that the URL names come
             first.
+        may_be_away: whether a source that does not answer yet has no events until it does.
 
     Raises:
         InvalidArgumentError: there is no source, or its URL is not legal, or the columns do not
@@ -65,7 +68,8 @@ def open_stream(
         )
     letters = DeadLetters(dead_letters, config.online.dead_letter_bytes, report)
     decoder = Decoder(config, letters, report)
-    source = open_source(config, decoder, letters, access or read_access(), report)
+    access = access or read_access()
+    source = open_source(config, decoder, letters, access, report, may_be_away=may_be_away)
     try:
         watermark = Watermark(config.online, letters)
         rows: LabelledRows

@@ -321,7 +321,7 @@ class TrainerControl:
                 self._lag = self._stream.lag()
                 self._trouble = ""
             except HotrowError as err:
-                self._trouble = str(err)
+                self._lag, self._trouble = Lag(), str(err)
 
 
 def _progressive(model: str, progress: Progress) -> online_pb2.Progressive:

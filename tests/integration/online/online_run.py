@@ -252,6 +252,10 @@ class Work:
 
     def counted(self, name: str, run: str = "run") -> int:
         """Returns the trainer's metric `hotrow_online_<name>_total`; 0: it does not answer yet."""
+        return int(self.metric(f"{name}_total", run))
+
+    def metric(self, name: str, run: str = "run") -> float:
+        """Returns the trainer's metric `hotrow_online_<name>`; 0: it does not answer yet."""
         try:
             address = read_run_address(self.folder / run).address
         except NotFoundError:
@@ -259,10 +263,10 @@ class Work:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as reply:
             page = reply.read().decode()
         return sum(
-            int(sample.value)
+            sample.value
             for family in text_string_to_metric_families(page)
             for sample in family.samples
-            if sample.name == f"hotrow_online_{name}_total"
+            if sample.name == f"hotrow_online_{name}"
         )
 
     def await_trained(self, events: int, run: str = "run", log: str = "log") -> None:

@@ -140,6 +140,18 @@ def test_an_outage_is_reported(tmp_path: Path) -> None:
             assert "no events while no broker answers" in reports[0]
 
 
+def test_a_broker_that_may_be_away_is_awaited(tmp_path: Path) -> None:
+    with kafka_broker() as broker:
+        address = broker.address
+    reports: list[str] = []
+    run = config(f"kafka://{address}/late", batch_size=1)
+    with reading(run, tmp_path / "dead", reports=reports, may_be_away=True) as reader:
+        assert reader.stream.next(0.1).rows.num_rows == 0
+        assert "no events until it answers: " in reports[0]
+        wait_until(lambda: "does a broker run there?" in reader.trouble())
+    assert len(reports) == 1
+
+
 @pytest.mark.parametrize("fails", [True, False], ids=["fail", "report"])
 def test_messages_that_were_deleted_unread_are_noticed(tmp_path: Path, fails: bool) -> None:
     with bounded_broker() as address:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from event_runs import config, event, letters, reading
+from integration.online.online_run import Work, click_rows
 from integration.online.redis_events import add, error_of, group_lag, text_of, url_of
 from redis_servers.cluster import RedisCluster
 from redis_servers.fixtures import Servers
@@ -141,13 +144,67 @@ def test_it_goes_on_when_redis_is_back(redis_servers: Servers, tmp_path: Path) -
         server.kill()
         wait_until(lambda: reader.stream.next(0.05).rows.num_rows == 0 and len(reports) == 1)
         assert "no events while Redis does not answer" in reports[0]
-        wait_until(lambda: reader.stream.lag().events is None)
+        wait_until(lambda: "is it running" in reader.trouble())
         reader.stream.note_saved(reader.batches[-1].position)
         server.restart()
         add(server.call, "clicks", *map(event, range(4, 8)))
         assert reader.read(8) == list(range(8))
         assert "answers again" in reports[1]
     assert len(reports) == 2
+
+
+def test_a_source_that_may_be_away_is_awaited(redis_servers: Servers, tmp_path: Path) -> None:
+    server = redis_servers.standalone(settings={"appendonly": "yes", "appendfsync": "always"})
+    add(server.call, "clicks", *map(event, range(8)))
+    run = config(url_of(server, "clicks"), batch_size=2)
+    with reading(run, tmp_path / "dead") as reader:
+        reader.read(4)
+        position = reader.batches[1].position
+    server.kill()
+    reports: list[str] = []
+    with reading(run, tmp_path / "dead", position, reports, may_be_away=True) as reader:
+        end = time.monotonic() + 2.5  # it asks each second
+        while time.monotonic() < end:
+            assert reader.stream.next(0.1).rows.num_rows == 0
+        wait_until(lambda: "is it running" in reader.trouble())
+        assert len(reports) == 1
+        assert "no events until it answers: " in reports[0]
+        server.restart()
+        assert reader.read(4) == [4, 5, 6, 7]
+        wait_until(lambda: not reader.trouble() and reader.stream.lag().events == 0)
+    assert reports[1:] == ["online.source answers"]
+    wrong = config(url_of(server, "clicks", more="&group="), batch_size=2)
+    server.call("CONFIG", "SET", "requirepass", "secret")
+    with pytest.raises(PermissionDeniedError), reading(wrong, tmp_path / "dead", may_be_away=True):
+        pass
+
+
+def test_a_resumed_run_waits_for_its_source_and_a_new_one_does_not(
+    redis_servers: Servers, tmp_path: Path
+) -> None:
+    server = redis_servers.standalone(settings={"appendonly": "yes", "appendfsync": "always"})
+    rows = click_rows(256)
+    add(server.call, "clicks", *rows[:128])
+    work = Work(tmp_path, "", url_of(server, "clicks"))
+    work.configure("  admin: 127.0.0.1:0\n")
+    try:
+        trainer = work.start()
+        wait_until(lambda: work.trained() == 128, work.log, 120)
+        trainer.send_signal(signal.SIGTERM)
+        assert trainer.wait(60) == 128 + signal.SIGTERM
+        server.kill()
+        new = work.start(run="new", log="new.log")
+        trainer = work.start("--resume", log="resumed")
+        assert new.wait(120) == 1, work.log("new.log")
+        assert "is it running" in work.log("new.log").splitlines()[-1]
+        work.await_line("no events until it answers: ", "resumed")
+        wait_until(lambda: work.metric("source_is_away") == 1, lambda: work.log("resumed"))
+        server.restart()
+        add(server.call, "clicks", *rows[128:])
+        wait_until(lambda: work.trained() == 256, lambda: work.log("resumed"), 60)
+        wait_until(lambda: work.metric("source_is_away") == 0)
+    finally:
+        work.close()
 
 
 def test_a_cluster_is_read_through_a_failover(redis_servers: Servers, tmp_path: Path) -> None:

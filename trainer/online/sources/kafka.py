@@ -86,7 +86,7 @@ class KafkaPartitions:
         self._fails_on_gaps = fails_on_gaps
         self._decoder = decoder
         self._report = report
-        self._is_away = False
+        self._is_away = True  # an error of the first call says why
         own = dict(zip(_OWN, (brokers, group or "hotrow", False, "error"), strict=True))
         self._settings = {"queued.max.messages.kbytes": 16384, **settings, **own}
         try:
@@ -105,6 +105,7 @@ class KafkaPartitions:
         except BaseException:
             self._consumer.close()
             raise
+        self._is_away = False
 
     def poll(
         self, offsets: Mapping[str, Offset], busy: Collection[str], wait_seconds: float
@@ -119,7 +120,7 @@ class KafkaPartitions:
             self._fetch(wait_seconds)
         chunks = {key: self._next(key, offsets) for key in wanted if self._stashed[key]}
         self._pause_full()
-        return Polled(chunks)
+        return Polled(chunks, away=self._is_away)
 
     def no_events(self) -> Events:
         """See `Partitions`."""
@@ -136,8 +137,8 @@ class KafkaPartitions:
                     self._partition(key), timeout=_LAG_SECONDS
                 )
                 events += max(0, high - max(low, offsets.get(key, 0)))
-        except kafka.KafkaException:
-            return Lag()
+        except kafka.KafkaException as err:
+            raise self._refusal(err.args[0]) from err
         return Lag(events, None if events else 0.0)
 
     def note_saved(self, offsets: Mapping[str, Offset]) -> None:

@@ -14,6 +14,7 @@ from hotrow.trainer.online.dead_letters import DeadLetters
 from hotrow.trainer.online.decoder import Decoder
 from hotrow.trainer.online.merged import MergedSource
 from hotrow.trainer.online.partitions import Partitions
+from hotrow.trainer.online.sources.awaited import AwaitedPartitions
 from hotrow.trainer.online.sources.files import FilePartitions
 from hotrow.trainer.online.sources.kafka import KafkaPartitions, read_settings
 from hotrow.trainer.online.sources.redis_streams import RedisPartitions
@@ -29,6 +30,8 @@ def open_source(
     dead_letters: DeadLetters,
     access: StoreAccess,
     report: Callable[[str], None],
+    *,
+    may_be_away: bool = False,
 ) -> MergedSource:
     """Opens the source of `config.online.source`.
 
@@ -38,6 +41,7 @@ def open_source(
         dead_letters: for bad events.
         access: credentials, unless the URL names files of its own.
         report: called with a line for who runs the trainer.
+        may_be_away: whether a source that does not answer yet has no events until it does.
 
     Raises:
         InvalidArgumentError: the URL is not legal, or does not fit the format of events.
@@ -46,6 +50,10 @@ def open_source(
         PermissionDeniedError: it refuses the user.
     """
     url = parse_source_url(config.online.source or "")
+
+    def connected(connect: Callable[[], Partitions]) -> Partitions:
+        return AwaitedPartitions(connect, decoder, report) if may_be_away else connect()
+
     partitions: Partitions
     match url.scheme:
         case "file":
@@ -59,9 +67,9 @@ def open_source(
                 raise url.error("a speed needs the time of events; set online.time")
             partitions = ReplayPartitions(paths, speed, config.data, decoder, dead_letters)
         case "kafka":
-            partitions = _kafka(url, decoder, report)
+            partitions = connected(lambda: _kafka(url, decoder, report))
         case _:
-            partitions = _redis(url, decoder, access, report)
+            partitions = connected(lambda: _redis(url, decoder, access, report))
     return MergedSource(partitions, dead_letters, f"online.source {url.shown}")
 
 

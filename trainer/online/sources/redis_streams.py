@@ -102,7 +102,7 @@ class RedisPartitions:
                 self._note_silence(err)
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    return Polled()
+                    return Polled(away=True)
                 time.sleep(min(left, _PATIENCE_SECONDS))
 
     def no_events(self) -> Events:

@@ -46,7 +46,7 @@ def test_it_does_not_wait_for_an_answer() -> None:
     watch.close()
 
 
-def test_a_source_that_fails_has_no_lag() -> None:
+def test_why_a_source_does_not_answer_is_raised_until_it_does() -> None:
     answers = [Lag(events=7)]
 
     def answer(position: Position) -> Lag:
@@ -55,6 +55,17 @@ def test_a_source_that_fails_has_no_lag() -> None:
         raise UnavailableError("away")
 
     watch = LagWatch(OnlyLag(answer))
+
+    def trouble() -> str:
+        try:
+            watch.lag({})
+        except UnavailableError as err:
+            return str(err)
+        return ""
+
     wait_until(lambda: watch.lag({}).events == 7)
-    wait_until(lambda: watch.lag({}).events is None)
+    wait_until(lambda: trouble() == "away")
+    answers += [Lag(events=8)] * 1000
+    wait_until(lambda: trouble() == "")
+    assert watch.lag({}).events == 8
     watch.close()

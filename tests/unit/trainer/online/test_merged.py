@@ -165,6 +165,21 @@ def test_events_that_are_not_there_again_are_missed(monkeypatch: pytest.MonkeyPa
         source.read_again({}, {"a": 2})
 
 
+def test_events_are_awaited_while_their_source_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away(InMemory):
+        left = 5
+
+        def poll(
+            self, offsets: Mapping[str, Offset], busy: Collection[str], wait_seconds: float
+        ) -> Polled:
+            self.left -= 1
+            return Polled(away=True) if self.left else super().poll(offsets, busy, wait_seconds)
+
+    monkeypatch.setattr(merged, "AGAIN_SECONDS", 0.0)
+    found, _ = merge(Away({"a": [(1.0, 1), (2.0, 2)]})).read_again({}, {"a": 2})
+    assert numbers_of(found) == [1, 2]
+
+
 def test_without_events_the_columns_are_there() -> None:
     partitions = InMemory({"a": []})
     partitions.ends = False
