@@ -239,6 +239,7 @@ class RedisCluster:
         running = self._running()
         ports = {node.port for node in running}
         maps = set()
+        replicas = 0
         for node in running:
             info = self.call(node, "CLUSTER", "INFO").decode()
             if "cluster_state:ok" not in info:
@@ -247,12 +248,14 @@ class RedisCluster:
             if {port for _, _, port in held} - ports:
                 return False
             maps.add(tuple(held))
-            if self.call(node, "ROLE")[0] == b"slave" and self.call(node, "ROLE")[3] != (
-                b"connected"
-            ):
-                return False
-        # As many replicas in the map as run, so that a failover has a replica to promote.
-        return len(maps) == 1 and self._replicas_in_map(running[0]) == len(running) - 3
+            role = self.call(node, "ROLE")
+            if role[0] == b"slave":
+                replicas += 1
+                if role[3] != b"connected":
+                    return False
+        # All replicas are in the map, so that a failover can promote them. There may be a fourth
+        # primary: one that a failover left with the slots that were just moved to it.
+        return len(maps) == 1 and self._replicas_in_map(running[0]) == replicas
 
     def _held(self, node: RedisProcess) -> Iterator[tuple[int, int, int]]:
         for first, last, primary, *_ in self.call(node, "CLUSTER", "SLOTS"):
