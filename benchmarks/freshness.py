@@ -407,7 +407,10 @@ def main(
         if step:
             found["steps"] = []
             for rate in each:
-                found["steps"].append(step_times(folder, port, rate, _PAIRS))
+                own = folder / f"{rate:g}"  # its recordings and runs
+                own.mkdir()
+                (own / "history.csv").symlink_to(folder / "history.csv")
+                found["steps"].append(step_times(own, port, rate, _PAIRS))
                 print(json.dumps(found["steps"][-1], indent=1), flush=True)
         else:
             found["rates"] = _rates(
