@@ -173,9 +173,8 @@ def test_a_source_that_may_be_away_is_awaited(redis_servers: Servers, tmp_path: 
         assert reader.read(4) == [4, 5, 6, 7]
         wait_until(lambda: not reader.trouble() and reader.stream.lag().events == 0)
     assert reports[1:] == ["online.source answers"]
-    wrong = config(url_of(server, "clicks", more="&group="), batch_size=2)
     server.call("CONFIG", "SET", "requirepass", "secret")
-    with pytest.raises(PermissionDeniedError), reading(wrong, tmp_path / "dead", may_be_away=True):
+    with pytest.raises(PermissionDeniedError), reading(run, tmp_path / "dead", may_be_away=True):
         pass
 
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from hotrow.errors import HotrowError, UnavailableError
+from hotrow.errors import UnavailableError
 from hotrow.trainer.online.decoder import Decoder
 from hotrow.trainer.online.partitions import Offset, Partitions, Polled
 from hotrow.trainer.online.source import Events, Lag
@@ -36,8 +36,7 @@ class AwaitedPartitions:
         self._report = report
         self._partitions: Partitions | None = None
         self._asked = -math.inf
-        self._failure: HotrowError = UnavailableError("the source was not asked yet")
-        self._is_away = False
+        self._failure: UnavailableError | None = None  # of the last try
         self._try()
 
     def poll(
@@ -57,9 +56,10 @@ class AwaitedPartitions:
 
     def lag(self, offsets: Mapping[str, Offset]) -> Lag:
         """See `Partitions`."""
-        if self._partitions is None:
-            raise self._failure.with_traceback(None)  # else it grows
-        return self._partitions.lag(offsets)
+        if self._partitions is not None:
+            return self._partitions.lag(offsets)
+        assert self._failure is not None
+        raise self._failure.with_traceback(None)  # else it grows
 
     def note_saved(self, offsets: Mapping[str, Offset]) -> None:
         """See `Partitions`."""
@@ -77,10 +77,10 @@ class AwaitedPartitions:
         try:
             self._partitions = self._connect()
         except UnavailableError as err:
-            if not self._is_away:
+            if self._failure is None:
                 self._report(f"online.source: no events until it answers: {err}")
-            self._is_away, self._failure = True, err
+            self._failure = err
         else:
-            if self._is_away:
+            if self._failure is not None:
                 self._report("online.source answers")
         self._asked = time.monotonic()
