@@ -104,7 +104,7 @@ class FileList:
             if path in free and mark.fits(path):
                 found[key] = path
                 del free[path]
-        gone = []
+        gone, awaited = [], False
         for key in [key for key in self._marks if key not in found]:
             moved = next((path for path in free if self._marks[key].fits(path)), None)
             if moved is not None:
@@ -120,6 +120,11 @@ class FileList:
                 gone.append(key)
                 del self._marks[key]
                 self._sizes.pop(key, None)
+            else:
+                awaited = True
+        if awaited and not self._path.is_dir():
+            # It was rotated while the folder was listed: its lines come before those of a new file.
+            new = []
         for path in new:
             if path in free and (fresh := self._mark_of(path, found)) is not None:
                 key = f"{path.name}#{fresh.crc:08x}"

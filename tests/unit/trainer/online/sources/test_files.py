@@ -15,6 +15,7 @@ from waiting import wait_until
 
 from hotrow.errors import DataLossError, HotrowError, InvalidArgumentError
 from hotrow.trainer.online.sources import files, text_file
+from hotrow.trainer.online.sources.file_list import FileList
 
 
 def append(path: Path, *events: Any) -> None:
@@ -158,6 +159,19 @@ def test_a_log_that_is_rotated_under_the_reader_is_read_on(tmp_path: Path) -> No
             return len(reader.batches[-1].position["source"]) == 4
 
         wait_until(is_forgotten)
+
+
+def test_a_new_log_waits_until_the_rotated_one_is_found(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.append(3)
+    found = FileList(log.path, print)
+    assert len(found.look({}, ())[0]) == 1
+    log.path.rename(tmp_path / "renamed later")  # a folder is listed while its files are renamed
+    log.append(1)
+    assert found.look({}, ()) == ({}, [])
+    (tmp_path / "renamed later").rename(tmp_path / "events.jsonl.1")
+    paths = found.look({}, ())[0].values()
+    assert sorted(path.name for path in paths) == ["events.jsonl", "events.jsonl.1"]
 
 
 def test_a_log_that_vanished_unread_is_missed(tmp_path: Path) -> None:
