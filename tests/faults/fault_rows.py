@@ -58,7 +58,13 @@ ROWS = (
         "the trainer is killed at any step of a publish",
         (_KILLED_ONCE,),
         f"{_PUBLISHING}publisher.py Publisher._mark, journal.py",
-        (Mutation(f"{_PUBLISHING}publisher.py", 'if begin["journal_after"] is None:', "if True:"),),
+        (
+            Mutation(
+                f"{_PUBLISHING}publisher.py",
+                'self._journal.keys_since(begin["journal_after"])',
+                "self._journal.keys_since(1 << 63)",
+            ),
+        ),
         (f"{_KILLED_ONCE}[one]",),
     ),
     FaultRow(
@@ -90,7 +96,7 @@ ROWS = (
             Mutation(
                 f"{_PUBLISHING}plan.py",
                 "return Begin(state.clocks, state.version, state)",
-                "return Begin(state.clocks, None, state)",
+                "return Begin(state.clocks, 1 << 63, state)",
             ),
         ),
     ),
@@ -193,10 +199,16 @@ ROWS = (
                 "behind = set(np.flatnonzero(marks < np.uint64(last.version)).tolist())",
                 "behind = set() if is_proven else set(range(generation.shards))",
             ),
+            Mutation(
+                f"{_PUBLISHING}plan.py",
+                "return Begin(clocks, shown.version, published)",
+                "return Begin(clocks, 1 << 63, published)",
+            ),
         ),
         (
             f"{_STORE}test_lost_changes.py"
             "::test_rows_that_a_failover_lost_after_folding_are_folded_again",
+            f"{_ONLINE}test_killed_cuts.py::test_they_are_taken_back_if_the_store_has_lost_them",
         ),
     ),
     FaultRow(

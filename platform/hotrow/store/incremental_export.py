@@ -33,7 +33,7 @@ from hotrow.store.cuts import (
 )
 from hotrow.store.holding import Hold, holds
 from hotrow.store.leases import Lease
-from hotrow.store.lost_cuts import LostCut, find_lost, withdraw_rowless
+from hotrow.store.lost_cuts import LostCut, clocks_before, find_lost, withdraw_rowless
 from hotrow.store.published import PublishedLog
 from hotrow.store.readers import Reader, readers
 from hotrow.store.row_store import RowStore
@@ -146,10 +146,12 @@ def export_changes(
     cuts = cuts_of(store.records, generation)
     since = _check_goes_on(store, generation, cuts, changes, lost)
     after = cuts[-1] if cuts and base is None else None
+    since = clocks_before(since, [cut.clocks for cut in lost if cut.clocks])
     if base is not None:
         since = base.clocks
-    if lost is not None:
-        report(f"the store went back in time and has lost step {lost.step}: it is exported again")
+    if lost:
+        step = lost[-1].step
+        report(f"the store went back in time and has lost step {step}: it is exported again")
     if _is_new(generation, cuts, changes):
         try:
             cut = write_cut(
@@ -227,7 +229,7 @@ def _check_goes_on(
     generation: Generation,
     cuts: Sequence[CutRecord],
     changes: Changes,
-    lost: LostCut | None,
+    lost: Sequence[LostCut],
 ) -> tuple[int, ...]:
     """Returns the clocks of the tables in the last export, from which the changes continue.
 
@@ -253,9 +255,8 @@ def _check_goes_on(
         # Servers that show the cut keep its rows until a later cut replaces them.
         what = " (in a cut that lost blocks since, and that servers may show)"
         shown.append((withdrawn.lineage, withdrawn.step, what))
-    if lost is not None:
-        what = " (in a cut that the store has lost as it went back in time)"
-        shown.append((lost.lineage, lost.step, what))
+    what = " (in a cut that the store has lost as it went back in time)"
+    shown += [(cut.lineage, cut.step, what) for cut in lost]
     for lineage, of_step, what in shown:
         goes_on = changes.lineage.descends_from(lineage, of_step)
         if not goes_on and changes.step < of_step:

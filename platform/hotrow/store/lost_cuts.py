@@ -6,7 +6,7 @@ replica takes over that was behind. Docs/design/0008-cuts.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
 from hotrow.errors import DataLossError, FailedPreconditionError
@@ -26,24 +26,28 @@ class LostCut:
 
     Attributes:
         version: of its rows.
+        identity: of its record; "": unknown.
         step: of the training.
         lineage: id of the last start of training behind it; "": unknown.
+        clocks: of the tables; (): unknown.
     """
 
     version: int
+    identity: str = ""
     step: int = 0
     lineage: str = ""
+    clocks: tuple[int, ...] = ()
 
 
-def find_lost(store: RowStore, generation: Generation, published: PublishedLog) -> LostCut | None:
-    """Returns the newest cut that the store has lost; None: it has lost none.
+def find_lost(store: RowStore, generation: Generation, published: PublishedLog) -> list[LostCut]:
+    """Returns the cuts that the store has lost, the newest last; one of them may come twice.
 
-    It is known from what was published from here, from the leases of servers that show it, or from
-    shards that have its rows still.
+    They are known from what was published from here, from the leases of servers that show them, or
+    from shards that have their rows still.
 
     Raises:
-        FailedPreconditionError: it is known by its number alone, which does not say which
-            changes would go on from it.
+        FailedPreconditionError: the newest one is known by its number alone, which does not say
+            which changes would go on from it.
         UnavailableError: the store does not answer.
     """
     cuts = cuts_of(store.records, generation)
@@ -54,28 +58,39 @@ def find_lost(store: RowStore, generation: Generation, published: PublishedLog) 
     def is_lost(version: int, identity: str) -> bool:
         return version > last or bool(cuts and version == newest and identity != cuts[-1].identity)
 
-    states = published.states()
     found = [
-        LostCut(s.version, s.step, s.lineage) for s in states if is_lost(s.version, s.identity)
+        LostCut(s.version, s.identity, s.step, s.lineage, s.clocks)
+        for s in published.states()
+        if is_lost(s.version, s.identity)
     ]
-    steps = {(s.version, s.identity): s for s in states}
+    remembered = {(cut.version, cut.identity) for cut in found}
     for reader in readers(store.records, generation.generation):
-        if reader.identity and is_lost(reader.cut, reader.identity):
-            known = steps.get((reader.cut, reader.identity), reader)
-            found.append(LostCut(reader.cut, known.step, known.lineage))
+        shown = reader.cut, reader.identity
+        if reader.identity and is_lost(*shown) and shown not in remembered:
+            found.append(LostCut(*shown, reader.step, reader.lineage))
     top = int(store.watermarks(generation).max())
-    if top > last:
+    if top > last and all(cut.version != top for cut in found):
         found.append(LostCut(top))
-    if not found:
-        return None
-    lost = max(found, key=lambda cut: (cut.version, bool(cut.lineage)))
-    if not lost.lineage:
+    found.sort(key=lambda cut: (cut.version, bool(cut.lineage)))
+    if found and not found[-1].lineage:
         raise FailedPreconditionError(
-            f"{store.url}: the store went back in time and has lost cut {lost.version:016x} of "
-            f"generation {generation.generation}, which servers may show; it is not known which "
-            "training it shows: make a full export"
+            f"{store.url}: the store went back in time and has lost cut {found[-1].version:016x} "
+            f"of generation {generation.generation}, which servers may show; it is not known "
+            "which training it shows: make a full export"
         )
-    return lost
+    return found
+
+
+def clocks_before(clocks: tuple[int, ...], later: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """Returns the clocks since which rows differ from those of a state, or of any of later states.
+
+    A rollback has older rows, and their clocks.
+
+    Args:
+        clocks: of the tables in the state.
+        later: of the tables in later states.
+    """
+    return tuple(min(some) for some in zip(clocks, *later, strict=True))
 
 
 def withdraw_rowless(
@@ -130,8 +145,8 @@ def withdraw_rowless(
     note_withdrawn(store.records, generation, cuts[-1])
     lock.check()
     forget_cuts(store, generation, cuts)
-    clocks = zip(base.clocks, *(state.clocks for state in later), strict=True)
-    return base.model_copy(update={"clocks": tuple(min(some) for some in clocks)})
+    clocks = clocks_before(base.clocks, [state.clocks for state in later])
+    return base.model_copy(update={"clocks": clocks})
 
 
 def _state_of_all(

@@ -100,6 +100,30 @@ def test_they_are_taken_back_whenever_servers_show_them(work, redis_server):
     work.check_store(gone=gone)
 
 
+@pytest.mark.parametrize("knows_keys", [True, False], ids=["with journal", "without journal"])
+def test_they_are_taken_back_if_the_store_has_lost_them(work, redis_server, knows_keys):
+    """The node of the records went back to before the kill, and those of the rows did not.
+
+    The resumed training goes on from the newest cut in the records. Rows of the lost ones are in
+    the store, as they may be in caches of servers.
+    """
+    with redis_server.client() as client:
+        records = client.dump("hotrow:{hr}")
+    gone = kill_with_a_cut(work)
+    with redis_server.client() as client:
+        client.restore("hotrow:{hr}", 0, records, replace=True)
+    if not knows_keys:
+        for path in (work.folder / "run" / FOLDER).iterdir():
+            path.unlink()
+    trainer = work.start("--resume")
+    publish(work, 5)
+    work.stop(trainer)
+    assert "the store went back in time and has lost step 14" in work.log()
+    assert ("does not know its rows" in work.log()) == (not knows_keys)
+    assert work.log().count("a full export comes first") == 2 - knows_keys, work.log()
+    work.check_store(gone=gone)
+
+
 @pytest.mark.slow
 def test_a_journal_that_is_damaged_is_replaced_by_a_full_export(work):
     gone = kill_with_a_cut(work)

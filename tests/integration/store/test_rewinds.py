@@ -19,7 +19,7 @@ from waiting import wait_until
 from hotrow.errors import DataLossError, FailedPreconditionError, UnavailableError
 from hotrow.lineage import Lineage, Start
 from hotrow.store.access import StoreAccess
-from hotrow.store.cuts import cuts_of
+from hotrow.store.cuts import cuts_of, read_blocks
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import export_changes
 from hotrow.store.leases import lock_exports
@@ -183,6 +183,35 @@ def test_a_training_that_did_not_go_on_from_what_was_lost_is_refused(redis, expo
     with pytest.raises(FailedPreconditionError, match="make a full export"):
         exporter(1)
     assert exporter(3)[0].committed
+
+
+@pytest.mark.parametrize("newer_goes_on", [False, True])
+def test_each_cut_that_was_lost_is_one_that_the_training_went_on_from(
+    redis, exporter, log, newer_goes_on
+):
+    """A killed trainer published the first one; its successor may have known the keys of it."""
+    snapshot = redis.snapshot()
+    lost = exporter(2)[0].cut
+    if newer_goes_on:
+        version = {"epoch": lost.epoch, "seq": lost.seq + 1}
+        log.append(lost.model_copy(update={"lineage": "again", "identity": "newer", **version}))
+    redis.go_back(snapshot)
+    other = Lineage((Start("run", 0), Start("again", 101)))
+    with pytest.raises(FailedPreconditionError, match="cut that the store has lost"):
+        exporter(3, lineage=other)
+
+
+def test_rows_of_a_rollback_that_was_lost_are_exported_again(store, generation, exporter, log):
+    """Servers may show it: they have the rows of the state before the newest cut."""
+    before = exporter(1)[0].cut
+    last = exporter(2)[0].cut
+    rollback = {"step": before.step, "clocks": before.clocks, "identity": "rollback"}
+    log.append(last.model_copy(update={"epoch": last.epoch, "seq": last.seq + 1, **rollback}))
+    cut = exporter(3)[0].cut
+    blocks = read_blocks(store, generation, cut, cut.places)
+    keys = {int(key) for block in blocks for key in block.keys}
+    rows, clocks, _ = state(3)
+    assert keys >= {key for key in rows if clocks[key] > before.clocks[0]}
 
 
 def test_a_cut_that_only_shards_know_asks_for_a_full_export(store, exporter, generation):

@@ -45,12 +45,13 @@ class Begin:
 
     Attributes:
         since: rows that changed after these clocks are marked, by table.
-        journal_after: keys of cuts after this version are marked, too; None: none are.
+        journal_after: keys of cuts after this version are marked, too. The store may have lost
+            them, servers show them, and a killed process trained them.
         published: the cut on which that is based.
     """
 
     since: dict[str, int]
-    journal_after: int | None
+    journal_after: int
     published: Published
 
     def as_json(self) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def begin_anew(
     if lineage.descends_from(shown.lineage, shown.step):
         clocks = dict(zip(tables, shown.clocks, strict=True))
         published = Published(generation, shown.version, shown.identity, clocks)
-        return Begin(clocks, shown.version if shown.is_mixed else None, published)
+        return Begin(clocks, shown.version, published)
     # Servers show a cut of a process that was killed. It is newer than the checkpoint, or the store
     # went back to it. A cut before it is looked for, from which the training and the journal lead
     # to what servers show. A checkpoint that is older than the first cut names none, and the store

@@ -321,8 +321,6 @@ class Publisher:
     def _mark(self, begin: dict[str, Any]) -> None:
         for name, table in self._tables.items():
             table.begin_publishing(begin["since"][name])
-        if begin["journal_after"] is None:
-            return
         for name, keys in self._journal.keys_since(begin["journal_after"]).items():
             own = self._tables.get(name)
             if own is not None:

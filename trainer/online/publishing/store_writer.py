@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from hotrow.store.cuts import CutRecord, cuts_of, discard_unfinished
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import forget_broken
 from hotrow.store.leases import ExportLock, exporter_of, lock_exports
-from hotrow.store.lost_cuts import find_lost, withdraw_rowless
+from hotrow.store.lost_cuts import LostCut, clocks_before, find_lost, withdraw_rowless
 from hotrow.store.published import PublishedLog, PublishedState
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import RECORD_HEAD_BYTES, Generation, State
@@ -50,10 +50,10 @@ class Shown:
     Attributes:
         version: of the rows.
         identity: of the cut; "": the rows as exported.
-        clocks: clocks of the tables in it, in the order of the generation.
+        clocks: clocks of the tables in it, in the order of the generation; or earlier ones, if
+            servers may show a later cut that has rows from before it.
         lineage: id of the start of training behind it.
         step: training step.
-        is_mixed: whether shards may have rows of later cuts.
     """
 
     version: int
@@ -61,7 +61,6 @@ class Shown:
     clocks: tuple[int, ...]
     lineage: str
     step: int
-    is_mixed: bool = False
 
 
 class StoreWriter:
@@ -243,15 +242,42 @@ class StoreWriter:
         forget_broken(store, generation, self.lock, self._report)
         point_to_existing(Generations(store.records), self._model, self.directory.parent)
         cuts = cuts_of(store.records, generation)
-        if lost is not None:
-            self._report(f"the store went back in time and has lost step {lost.step}")
+        if lost:
+            self._report(f"the store went back in time and has lost step {lost[-1].step}")
+        shown = self.exported()
         if base is not None:
             self._base = base
-            return Shown(base.version, base.identity, base.clocks, base.lineage, base.step, True)
-        if cuts:
-            last = self._last = cuts[-1]
-            return Shown(last.version, last.identity, last.clocks, last.lineage, last.step)
-        return self.exported()
+            shown = _shown(base)
+        elif cuts:
+            self._last = cuts[-1]
+            shown = _shown(cuts[-1])
+        return self._with_later(shown, lost, lineage, known)
+
+    def _with_later(
+        self, shown: Shown, lost: Sequence[LostCut], lineage: Lineage, known: Callable[[], Set[str]]
+    ) -> Shown | None:
+        """Returns a state, with the earliest clocks of it and of lost ones that servers may show.
+
+        Returns:
+            None: the training did not go on from one of these, and the journal does not have it.
+        """
+        assert self._published is not None
+        states = [state for state in self._published.states() if state.version > shown.version]
+        later: list[PublishedState | LostCut] = [*states, *lost]
+        others = [one for one in later if not lineage.descends_from(one.lineage, one.step)]
+        try:
+            unknown = {one.identity for one in others} - (known() if others else set())
+        except DataLossError as err:
+            self._report(f"{err}")
+            return None
+        if unknown:
+            self._report(
+                f"the store has lost step {others[-1].step}, which servers may show; this training "
+                "did not go on from it and does not know its rows"
+            )
+            return None
+        clocks = clocks_before(shown.clocks, [one.clocks for one in later if one.clocks])
+        return replace(shown, clocks=clocks)
 
     def exported(self) -> Shown:
         """Returns the rows as exported; they may be older than what servers show."""
@@ -359,3 +385,7 @@ class StoreWriter:
         if self._store is not None:
             self._store.close()
             self._store = None
+
+
+def _shown(state: CutRecord | PublishedState) -> Shown:
+    return Shown(state.version, state.identity, state.clocks, state.lineage, state.step)
