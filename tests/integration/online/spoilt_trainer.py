@@ -6,7 +6,8 @@ The fault is the name of a point in `POINTS`, or one of these:
 
 - `spoils:VALUE:ROWS`: as long as there is a file `spoilt` in the working directory, so many rows of
   each cut have that value.
-- `hurries:SECONDS`: its last cut may take no longer than that.
+- `hurries:SECONDS:MORE`: its last cut may take no longer than that, while a full export takes MORE
+  seconds longer than it must.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,10 +97,18 @@ def spoils(value: float, rows: int) -> None:
     LineLayout.weights = spoilt  # type: ignore[method-assign]
 
 
-def hurries(seconds: float) -> None:
-    """Sets how long the last cut may take."""
+def hurries(seconds: float, more: float) -> None:
+    """Sets how long the last cut may take, and lets full exports take longer."""
     from hotrow.trainer.online import run
+    from hotrow.trainer.online.publishing import publisher
 
+    export_base = publisher.export_base
+
+    def slow(*arguments: Any, **options: Any) -> None:
+        time.sleep(more)
+        export_base(*arguments, **options)
+
+    publisher.export_base = slow  # type: ignore[attr-defined]
     assert run._LAST_CUT_SECONDS == 30.0
     run._LAST_CUT_SECONDS = seconds
 
@@ -110,7 +120,8 @@ def main() -> None:
         _, value, rows = fault.split(":")
         spoils(float(value), int(rows))
     elif fault.startswith("hurries:"):
-        hurries(float(fault.partition(":")[2]))
+        _, seconds, more = fault.split(":")
+        hurries(float(seconds), float(more))
     else:
         dies_at(fault)
     from hotrow.cli.main import main as platform

@@ -11,7 +11,8 @@ import pytest
 from integration.online.online_run import Work, click_rows, write_recording
 
 EVENTS = 640
-HURRIED = (str(Path(__file__).with_name("spoilt_trainer.py")), "hurries:0.5")
+SPOILT = str(Path(__file__).with_name("spoilt_trainer.py"))
+HURRIED = (SPOILT, "hurries:0.5:0")
 """Far less than a full export takes."""
 
 
@@ -25,7 +26,8 @@ def work(tmp_path, redis_server):
 
 
 def test_a_full_export_may_take_longer_than_a_cut(work):
-    trainer = work.start(program=HURRIED)
+    # It begins with the first step, and is to last until 5 s after the last one.
+    trainer = work.start(program=(SPOILT, "hurries:0.5:15"))
     assert trainer.wait(240) == 0, work.log()
     assert "is not published yet: a full export, or a cut, is on its way" in work.log()
     assert work.events() == EVENTS
