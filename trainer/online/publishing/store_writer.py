@@ -266,14 +266,15 @@ class StoreWriter:
         later: list[PublishedState | LostCut] = [*states, *lost]
         others = [one for one in later if not lineage.descends_from(one.lineage, one.step)]
         try:
-            unknown = {one.identity for one in others} - (known() if others else set())
+            names = known() if others else set()
         except DataLossError as err:
             self._report(f"{err}")
             return None
+        unknown = [one for one in others if one.identity not in names]
         if unknown:
             self._report(
-                f"the store has lost step {others[-1].step}, which servers may show; this training "
-                "did not go on from it and does not know its rows"
+                f"the store has lost cut {unknown[-1].version:016x}, which servers may show; this "
+                "training did not go on from it and does not know its rows"
             )
             return None
         clocks = clocks_before(shown.clocks, [one.clocks for one in later if one.clocks])
