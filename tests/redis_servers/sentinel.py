@@ -86,6 +86,12 @@ class RedisSentinel:
         node.kill()
         return node
 
+    def set_down_after(self, seconds: int) -> None:
+        """Sets how long a server may not answer before the sentinels take it for down."""
+        option = ("down-after-milliseconds", 1000 * seconds)
+        for sentinel in self.sentinels:
+            self.call(sentinel, "SENTINEL", "SET", SERVICE, *option)
+
     def wait_healthy(self, seconds: float = 30.0) -> None:
         """Waits until the primary runs and every server that runs follows it."""
         end = time.monotonic() + seconds
