@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -84,6 +85,35 @@ def test_sentinels_make_the_replica_the_primary(redis_servers: Any) -> None:
     killed.restart()
     sentinel.wait_healthy()
     assert sentinel.call(killed, "GET", "a") == b"1"
+
+
+def test_slots_are_closed_after_a_restore_in_the_midst_of_their_move(
+    redis_servers: Any, redis_cluster: Any
+) -> None:
+    """Both nodes have a key of the slot, and a replica took over while it was imported."""
+    cluster = redis_servers.cluster()
+    slot = cluster.call(cluster.nodes[0], "CLUSTER", "KEYSLOT", "{t}a")
+    holder = cluster.primary_of(slot)
+    importer = next(node for node in cluster.primaries() if node is not holder)
+    cluster.call(holder, "SET", "{t}a", "of the holder")
+    cluster.call(importer, "CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.identity(holder))
+    with contextlib.closing(cluster.client(importer)) as client:
+        for key in ("{t}a", "{t}b"):
+            asked = client.pipeline(transaction=False)
+            asked.execute_command("ASKING")
+            asked.set(key, "of the importer")
+            asked.execute()
+    replica = next(n for n in cluster.nodes if cluster.call(n, "ROLE")[2] == holder.port)
+    assert cluster.call(holder, "WAIT", 1, 5000) == 1
+    cluster.call(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
+    assert cluster.open_slots()
+    cluster.close_slots()
+    cluster.wait_healthy()
+    assert not cluster.open_slots()
+    found = cluster.primary_of(slot)
+    assert found is replica
+    assert cluster.call(found, "MGET", "{t}a", "{t}b") == [b"of the holder", b"of the importer"]
+    assert cluster.call(importer, "CLUSTER", "COUNTKEYSINSLOT", slot) == 0
 
 
 def test_shared_servers_are_empty(redis_server: Any, redis_cluster: Any) -> None:
