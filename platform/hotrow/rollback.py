@@ -267,7 +267,8 @@ def roll_back_cuts(
 
     Raises:
         NotFoundError: the version has no shared rows, or what newer cuts replaced is not kept.
-        FailedPreconditionError: servers show that state already, or an export is running.
+        FailedPreconditionError: servers show that state already, the store has lost what they
+            show, or an export is running.
         DataLossError: the version or its rows are damaged.
         UnavailableError, ResourceExhaustedError: the store does not answer, or is full.
     """
@@ -300,6 +301,7 @@ def roll_back_cuts(
             Generations(opened.records).get(manifest.generation),
             lock,
             to,
+            published=published,
             exported_dense=lambda: exported_dense(path),
             wait_seconds=wait_seconds,
             report=report,

@@ -24,6 +24,8 @@ from hotrow.store.cuts import (
 )
 from hotrow.store.incremental_export import Outcome, finish_cut
 from hotrow.store.leases import Lease
+from hotrow.store.lost_cuts import find_lost
+from hotrow.store.published import PublishedLog
 from hotrow.store.row_store import Keys, Rows, RowStore
 from hotrow.store.spec import Generation
 from hotrow.store.taken_cuts import fold_taken
@@ -88,6 +90,7 @@ def roll_back_to_cut(
     lock: Lease,
     to: int,
     *,
+    published: PublishedLog,
     exported_dense: Callable[[], bytes],
     wait_seconds: float,
     report: Callable[[str], None] = lambda line: None,
@@ -102,6 +105,7 @@ def roll_back_to_cut(
         generation: with its current record.
         lock: the exporter's lease of the model.
         to: version of a cut, or that of the rows as exported.
+        published: what was published of the generation.
         exported_dense: returns the dense weights as exported, in the form of a cut.
         wait_seconds: how long to wait until all servers have taken it.
         report: called with lines of progress.
@@ -109,11 +113,14 @@ def roll_back_to_cut(
 
     Raises:
         NotFoundError: what later cuts replaced is not kept.
-        FailedPreconditionError: `to` is shown already, or the lease was lost.
+        FailedPreconditionError: `to` is shown already, the store has lost what servers may show,
+            or the lease was lost.
         DataLossError: the store has lost rows.
         UnavailableError, ResourceExhaustedError: the store does not answer, or is full.
     """
-    _path_to(store, generation, to)  # before anything changes
+    # Before anything changes:
+    _check_nothing_is_lost(store, generation, published)
+    _path_to(store, generation, to)
     store.check_safe_for_rows()
     discard_unfinished(store, generation)
     # Folding keeps what it replaces, and must drop nothing that the way back needs.
@@ -140,6 +147,26 @@ def roll_back_to_cut(
     )
     committed(cut)
     return finish_cut(store, generation, lock, cut, wait_seconds, report, undo_cuts=kept + 1)
+
+
+def _check_nothing_is_lost(
+    store: RowStore, generation: Generation, published: PublishedLog
+) -> None:
+    """Checks that the store has all cuts that servers may show.
+
+    Servers keep rows of lost cuts in their caches. The store does not know the keys of these rows,
+    so a rollback would not replace them.
+    """
+    cuts = cuts_of(store.records, generation)
+    lost = [cut.version for cut in find_lost(store, generation, published)]
+    behind = bool(cuts) and int(store.watermarks(generation).min()) < cuts[0].previous
+    if lost or behind:
+        what = f"cut {lost[-1]:016x}" if lost else "rows of earlier exports"
+        raise FailedPreconditionError(
+            f"{store.url}: the store went back in time and has lost {what}, which servers may "
+            "show; a rollback would leave some of it in their caches. Let the trainer publish, or "
+            "export, which repairs this, then roll back"
+        )
 
 
 def _path_to(store: RowStore, generation: Generation, to: int) -> list[Reachable]:

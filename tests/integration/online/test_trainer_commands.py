@@ -21,6 +21,7 @@ from hotrow.protos import online_pb2
 from hotrow.store.cut_rollback import roll_back_to_cut
 from hotrow.store.generations import Generations
 from hotrow.store.leases import Lease, lock_exports
+from hotrow.store.published import PublishedLog
 from hotrow.trainer.online.admin.port import TrainerAdmin, read_admin_access
 
 TOKEN = "t0-operator"
@@ -50,11 +51,13 @@ class Publisher(StateInMemory):
         """Publishes an earlier state of the store."""
         assert self.lock is not None
         store = self._model.store
+        generation = Generations(store.records).get(self._model.generation.generation)
         outcome = roll_back_to_cut(
             store,
-            Generations(store.records).get(self._model.generation.generation),
+            generation,
             self.lock,
             int(to, 16),
+            published=PublishedLog(None, generation.generation),
             exported_dense=lambda: self._model.dense(0),
             wait_seconds=0,
             report=lambda line: None,

@@ -14,12 +14,13 @@ from integration.store.trained_states import (
     dense,
     export,
     full_export,
+    roll_back,
     seen,
     state,
 )
 
 from hotrow.errors import FailedPreconditionError, NotFoundError
-from hotrow.store.cut_rollback import reachable, roll_back_to_cut
+from hotrow.store.cut_rollback import reachable
 from hotrow.store.cuts import cuts_of
 from hotrow.store.deletion import delete_model
 from hotrow.store.generations import Generations
@@ -62,13 +63,6 @@ export(store, generation, state(2), lock_seconds=0.5, undo_cuts=1)
 """
 
 
-def go_back(store, generation, to, wait_seconds=0.0):
-    with lock_exports(store.records, "m") as lock:
-        return roll_back_to_cut(
-            store, generation, lock, to, exported_dense=lambda: dense(0), wait_seconds=wait_seconds
-        )
-
-
 def versions(states):
     return [state.shown.version for state in states]
 
@@ -85,12 +79,12 @@ def test_a_kept_state_is_brought_back_bit_for_bit_and_left_again(number, store):
     for later in (1, 2, 3):
         shown.append(export(store, generation, state(later), undo_cuts=3).cut.version)
     assert versions(reachable(store, generation)) == shown[2::-1]
-    back = go_back(store, generation, shown[number])
+    back = roll_back(store, generation, shown[number])
     assert back.cut.step == 100 + number
     assert back.cut.version > shown[3]
     assert seen(store, generation) == (state(number)[0], number)
     assert_folded(store, generation, state(number))
-    assert go_back(store, generation, shown[3]).cut.step == 103
+    assert roll_back(store, generation, shown[3]).cut.step == 103
     assert seen(store, generation) == (state(3)[0], 3)
     assert_folded(store, generation, state(3))
 
@@ -105,7 +99,7 @@ def test_a_state_before_cuts_that_are_not_folded_is_brought_back(number, store):
             shown.append(export(store, generation, state(later), undo_cuts=3).cut.version)
         assert [cut.folded for cut in cuts_of(store.records, generation)] == [False] * 3
         assert versions(reachable(store, generation)) == shown[2::-1]
-        back = go_back(store, generation, shown[number])
+        back = roll_back(store, generation, shown[number])
         assert back.cut.step == 100 + number
         assert seen(store, generation) == (state(number)[0], number)
         server.note_cut(back.cut.version)
@@ -129,7 +123,7 @@ def test_dense_weights_of_an_earlier_cut_are_brought_back(store):
         ).cut
     assert second.dense_version == first.version
     export(store, generation, state(3), undo_cuts=3)
-    go_back(store, generation, second.version)
+    roll_back(store, generation, second.version)
     assert seen(store, generation) == (state(2)[0], 1)
     assert_folded(store, generation, (state(2)[0], 1))
 
@@ -139,9 +133,9 @@ def test_as_much_is_kept_as_is_asked_for(store):
     shown = [export(store, generation, state(n), undo_cuts=2).cut.version for n in (1, 2, 3, 4)]
     assert versions(reachable(store, generation)) == [shown[2], shown[1]]
     with pytest.raises(NotFoundError, match=rf"{shown[0]:016x} is no state .* {shown[2]:016x}, "):
-        go_back(store, generation, shown[0])
+        roll_back(store, generation, shown[0])
     with pytest.raises(FailedPreconditionError, match="is what servers show already"):
-        go_back(store, generation, shown[3])
+        roll_back(store, generation, shown[3])
     changed = cuts_of(store.records, generation)[-1]
     (undo,) = undos_of(store.records, generation)[-1:]
     assert undo.rows == changed.rows + changed.removed
@@ -171,7 +165,7 @@ def test_a_cut_that_servers_do_not_take_is_gone_back_from(store):
         bad = export(store, generation, state(2), undo_cuts=1)
         assert [reader.holder for reader in bad.waiting_for] == ["server"]
         assert versions(reachable(store, generation))[0] == good.version
-        back = go_back(store, generation, good.version)
+        back = roll_back(store, generation, good.version)
         assert back.cut.previous == bad.cut.version
         assert seen(store, generation) == (state(1)[0], 1)
         lease.note_cut(back.cut.version)
@@ -188,9 +182,9 @@ def test_folding_what_is_left_drops_nothing_of_the_way_back(store):
     before = versions(reachable(store, generation))
     assert len(before) == 3
     with pytest.raises(NotFoundError, match="is no state of generation"):
-        go_back(store, generation, 5)
+        roll_back(store, generation, 5)
     assert versions(reachable(store, generation)) == before
-    go_back(store, generation, generation.row_version)
+    roll_back(store, generation, generation.row_version)
     assert_folded(store, generation, state(0))
     assert len(undos_of(store.records, generation)) == 4
     assert set(before) < set(versions(reachable(store, generation)))
@@ -203,7 +197,7 @@ def test_training_goes_on_after_a_rollback(number, store):
     generation = full_export(store)
     good = export(store, generation, state(1), undo_cuts=2).cut
     export(store, generation, state(2), undo_cuts=2)
-    go_back(store, generation, good.version)
+    roll_back(store, generation, good.version)
     export(store, generation, state(number), undo_cuts=2)
     assert seen(store, generation) == (state(number)[0], number)
     assert_folded(store, generation, state(number))
@@ -232,7 +226,7 @@ def test_an_exporter_killed_while_it_keeps_rows_leaves_nothing_behind(
     cut = back.cut
     kept = len(undo.places) + len(undo.dense_places)
     assert staged_keys(redis_server) == len(cut.all_places) + kept
-    go_back(store, generation, first.version)
+    roll_back(store, generation, first.version)
     assert_folded(store, generation, state(1))
 
 

@@ -11,6 +11,7 @@ from integration.store.trained_states import (
     changes_of,
     export,
     full_export,
+    roll_back,
     seen,
     state,
 )
@@ -42,7 +43,7 @@ def generation(store):
 def exporter(store, generation, tmp_path):
     """Exports a state as one exporter does, `exporter(number)`; it remembers what it published."""
 
-    def run(number, lineage=RUN, remembers=True):
+    def run(number, lineage=RUN, remembers=True, undo_cuts=0):
         path = tmp_path / "published-1.json" if remembers else None
         lines = []
         with lock_exports(store.records, "m") as lock:
@@ -52,6 +53,7 @@ def exporter(store, generation, tmp_path):
                 lock,
                 changes_of(state(number), lineage=lineage),
                 wait_seconds=0,
+                undo_cuts=undo_cuts,
                 report=lines.append,
                 published=PublishedLog(path, generation.generation),
             )
@@ -219,6 +221,23 @@ def test_a_cut_that_only_shards_know_asks_for_a_full_export(store, exporter, gen
     assert store.records.names("staging/") == []
 
 
+def test_a_store_that_has_lost_a_cut_is_rolled_back_after_an_export(
+    redis, store, exporter, generation, log
+):
+    """Servers keep rows of the lost cut in their caches, and a rollback would not replace them."""
+    exporter(1, undo_cuts=3)
+    snapshot = redis.snapshot()
+    lost = exporter(2, undo_cuts=3)[0].cut
+    redis.go_back(snapshot)
+    (before,) = cuts_of(store.records, generation)
+    with pytest.raises(FailedPreconditionError, match=f"has lost cut {lost.version:016x}"):
+        roll_back(store, generation, generation.row_version, published=log)
+    assert cuts_of(store.records, generation) == [before]
+    exporter(3, undo_cuts=3)
+    roll_back(store, generation, before.version, published=log)
+    assert_folded(store, generation, state(1))
+
+
 @pytest.fixture
 def rows_went_back(redis, store, exporter, generation):
     """Three cuts of which the rows of the newer two are lost; records are those of before.
@@ -260,6 +279,12 @@ def test_shards_that_lost_rows_of_several_cuts_get_all_of_them_again(
     assert outcome.committed
     exporter(3)
     assert_folded(store, generation, state(3))
+
+
+@pytest.mark.usefixtures("rows_went_back")
+def test_a_store_that_has_lost_rows_of_cuts_is_not_rolled_back(store, generation, log):
+    with pytest.raises(FailedPreconditionError, match="has lost rows of earlier exports"):
+        roll_back(store, generation, generation.row_version, published=log)
 
 
 @pytest.mark.usefixtures("rows_went_back")

@@ -14,12 +14,14 @@ from hotrow import _native
 from hotrow.hold_bounds import HoldBounds
 from hotrow.lineage import Lineage, Start
 from hotrow.store.cut_blocks import TOMBSTONE
+from hotrow.store.cut_rollback import roll_back_to_cut
 from hotrow.store.cut_writing import write_cut
 from hotrow.store.cuts import TableChanges, cuts_of, dense_of, read_blocks
 from hotrow.store.full_export import write_generation
 from hotrow.store.generations import Generations
 from hotrow.store.incremental_export import Changes, export_changes
 from hotrow.store.leases import lock_exports
+from hotrow.store.published import PublishedLog
 from hotrow.store.spec import Origin
 
 RUN = Lineage((Start("run", 0),))
@@ -111,6 +113,19 @@ def export(
             wait_seconds=wait_seconds,
             undo_cuts=undo_cuts,
             bounds=bounds,
+        )
+
+
+def roll_back(store, generation, to, *, wait_seconds=0.0, published=None):
+    with lock_exports(store.records, "m") as lock:
+        return roll_back_to_cut(
+            store,
+            Generations(store.records).get(generation.generation),
+            lock,
+            to,
+            published=published or PublishedLog(None, generation.generation),
+            exported_dense=lambda: dense(0),
+            wait_seconds=wait_seconds,
         )
 
 

@@ -363,17 +363,18 @@ class StoreWriter:
     def roll_back(self, to: int) -> CutRecord:
         """Publishes the state `to` as a new cut, whether or not servers take it; see there."""
         self.lock.confirm()
+        assert self._published is not None
         outcome = roll_back_to_cut(
             self.store,
             self.generation,
             self.lock,
             to,
+            published=self._published,
             exported_dense=lambda: exported_dense(self.directory),
             wait_seconds=0.0,
             report=self._report,
         )
         assert outcome.cut is not None  # it was committed
-        assert self._published is not None
         self._published.append(outcome.cut)
         self._last, self._base = outcome.cut, None
         return outcome.cut
