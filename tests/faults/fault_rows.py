@@ -19,23 +19,19 @@ class FaultRow:
     Attributes:
         number: of the row.
         fault: what happens.
-        tests: pytest ids below `tests`; empty: missing.
+        tests: pytest ids below `tests`.
         defence: file and function, below the package or the repository.
         mutations: each switches the defence off.
         together: only all of them do, because one defence stands behind another.
         mutated_tests: what runs with mutations, if not all tests.
-        missing: what is not tested; "": nothing.
-        why_no_mutation: the defence is native code, or the like.
     """
 
     number: int
     fault: str
     tests: tuple[str, ...]
     defence: str
-    mutations: tuple[Mutation, ...] = ()
+    mutations: tuple[Mutation, ...]
     mutated_tests: tuple[str, ...] = ()
-    missing: str = ""
-    why_no_mutation: str = ""
     together: bool = False
 
 
@@ -179,7 +175,13 @@ ROWS = (
         "a server starts with a cold cache",
         (f"{_SERVING}test_cache_warm_up.py",),
         "serving/lifecycle/warm_up.py, serving/native",
-        why_no_mutation="the executable warms the cache up before it reports the version",
+        (
+            Mutation(
+                "ops/native/core/serving/tables.cc",
+                "if (cache_ != nullptr) warm_up();",
+                "if (cache_ == nullptr) warm_up();",
+            ),
+        ),
     ),
     FaultRow(
         10,
@@ -322,7 +324,18 @@ ROWS = (
             f"{_ONLINE}test_kafka.py::test_a_topic_that_is_not_there_is_named",
         ),
         "trainer/online/sources/redis_streams.py, kafka.py: they connect when they are made",
-        why_no_mutation="a source has no way to be made without a connection",
+        (
+            Mutation(
+                "store/redis/client.py",
+                "raise refusal(url, err) from err",
+                "raise",
+            ),
+            Mutation(
+                "trainer/online/sources/kafka.py",
+                "if error.code() in (codes.UNKNOWN_TOPIC_OR_PART, codes._UNKNOWN_TOPIC):",
+                "if error.code() in ():",
+            ),
+        ),
     ),
     FaultRow(
         17,
@@ -472,7 +485,13 @@ ROWS = (
             "::test_checkpoints_and_publishing_have_their_own_marks_at_the_same_time",
         ),
         "native/table: copies of rows before they change",
-        why_no_mutation="the defence is native code",
+        (
+            Mutation(
+                "ops/native/core/table/partition_snapshot.cc",
+                "  if (wanted(place)) {\n    copy(place);",
+                "  if (wanted(place) && place > places_) {\n    copy(place);",
+            ),
+        ),
     ),
     FaultRow(
         25,
@@ -613,7 +632,17 @@ ROWS = (
             "::test_default_rows_are_reported_for_each_request_of_a_batch",
         ),
         "native/serving: a default row, and no memory of it beyond the next cut",
-        why_no_mutation="the defence is native code",
+        (
+            Mutation(
+                "ops/native/core/serving/lookup.cc",
+                "failed += missing.states[u] == ReadState::kFailed;",
+                "failed += missing.states[u] != ReadState::kFound;",
+            ),
+        ),
+        (
+            f"{_ONLINE}test_serving.py"
+            "::test_a_key_that_is_asked_for_before_its_first_publish_gets_its_row",
+        ),
     ),
     FaultRow(
         33,
@@ -622,8 +651,15 @@ ROWS = (
             f"{_SERVING}test_leaving_clients.py::test_they_hold_up_no_cut_and_leave_nothing_open",
             f"{_SERVING}test_read_budget.py::test_the_deadline_of_a_request_ends_its_reads",
         ),
-        "serving/native: no lock is held across a request's reads",
-        why_no_mutation="the defence is native code",
+        "serving/native: the reads of a request end with it, and hold no lock",
+        (
+            Mutation(
+                "ops/native/core/serving/lookup.cc",
+                "lookup_.fetch(scratch, overlay_, deadline, report_);",
+                "lookup_.fetch(scratch, overlay_, deadline + std::chrono::hours(1), report_);",
+            ),
+        ),
+        (f"{_SERVING}test_read_budget.py::test_the_deadline_of_a_request_ends_its_reads",),
     ),
     FaultRow(
         34,
@@ -633,7 +669,14 @@ ROWS = (
             f"{_ONLINE}test_soak.py::test_memory_does_not_grow_with_cuts",
         ),
         "native/serving: layers are merged",
-        why_no_mutation="the defence is native code",
+        (
+            Mutation(
+                "ops/native/core/serving/layers_to_merge.cc",
+                "if (rows.size() <= kFewLayers) return {};",
+                "if (rows.size() <= 1000 * kFewLayers) return {};",
+            ),
+        ),
+        (f"{_SERVING}test_many_cuts.py",),
     ),
     FaultRow(
         35,
