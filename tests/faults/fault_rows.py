@@ -498,7 +498,7 @@ ROWS = (
         "a resumed run does not end as an uninterrupted one",
         (
             f"{_ONLINE}test_kills.py"
-            "::test_each_event_counts_once_however_often_the_trainer_is_killed[3]",
+            "::test_each_event_counts_once_however_often_the_trainer_is_killed[3-7]",
             "integration/test_train_command.py"
             "::test_resuming_equals_a_run_that_was_never_interrupted",
         ),
@@ -512,7 +512,7 @@ ROWS = (
         ),
         (
             f"{_ONLINE}test_kills.py"
-            "::test_each_event_counts_once_however_often_the_trainer_is_killed[3]",
+            "::test_each_event_counts_once_however_often_the_trainer_is_killed[3-7]",
         ),
     ),
     FaultRow(
