@@ -24,7 +24,7 @@ from hotrow.store.cuts import (
 )
 from hotrow.store.incremental_export import Outcome, finish_cut
 from hotrow.store.leases import Lease
-from hotrow.store.lost_cuts import find_lost
+from hotrow.store.lost_cuts import check_nothing_is_lost
 from hotrow.store.published import PublishedLog
 from hotrow.store.row_store import Keys, Rows, RowStore
 from hotrow.store.spec import Generation
@@ -119,7 +119,7 @@ def roll_back_to_cut(
         UnavailableError, ResourceExhaustedError: the store does not answer, or is full.
     """
     # Before anything changes:
-    _check_nothing_is_lost(store, generation, published)
+    check_nothing_is_lost(store, generation, published)
     _path_to(store, generation, to)
     store.check_safe_for_rows()
     discard_unfinished(store, generation)
@@ -147,26 +147,6 @@ def roll_back_to_cut(
     )
     committed(cut)
     return finish_cut(store, generation, lock, cut, wait_seconds, report, undo_cuts=kept + 1)
-
-
-def _check_nothing_is_lost(
-    store: RowStore, generation: Generation, published: PublishedLog
-) -> None:
-    """Checks that the store has all cuts that servers may show.
-
-    Servers keep rows of lost cuts in their caches. The store does not know the keys of these rows,
-    so a rollback would not replace them.
-    """
-    cuts = cuts_of(store.records, generation)
-    lost = [cut.version for cut in find_lost(store, generation, published)]
-    behind = bool(cuts) and int(store.watermarks(generation).min()) < cuts[0].previous
-    if lost or behind:
-        what = f"cut {lost[-1]:016x}" if lost else "rows of earlier exports"
-        raise FailedPreconditionError(
-            f"{store.url}: the store went back in time and has lost {what}, which servers may "
-            "show; a rollback would leave some of it in their caches. Let the trainer publish, or "
-            "export, which repairs this, then roll back"
-        )
 
 
 def _path_to(store: RowStore, generation: Generation, to: int) -> list[Reachable]:

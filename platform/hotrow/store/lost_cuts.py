@@ -6,12 +6,12 @@ replica takes over that was behind. Docs/design/0008-cuts.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from hotrow.errors import DataLossError, FailedPreconditionError
 from hotrow.lineage import Lineage
-from hotrow.store.cuts import cuts_of, forget_cuts
+from hotrow.store.cuts import CutRecord, cuts_of, forget_cuts
 from hotrow.store.leases import Lease
 from hotrow.store.published import PublishedLog, PublishedState
 from hotrow.store.readers import readers
@@ -81,6 +81,33 @@ def find_lost(store: RowStore, generation: Generation, published: PublishedLog) 
     return found
 
 
+def check_nothing_is_lost(store: RowStore, generation: Generation, published: PublishedLog) -> None:
+    """Checks, for a rollback, that the store has all cuts that servers may show.
+
+    Servers keep rows of lost cuts in their caches. The store does not know the keys of these rows,
+    so a rollback would not replace them.
+
+    Raises:
+        FailedPreconditionError: it has lost some.
+        UnavailableError: the store does not answer.
+    """
+    lost = find_lost(store, generation, published)
+    if lost or _shards_behind(store, generation, cuts_of(store.records, generation)):
+        what = f"cut {lost[-1].version:016x}" if lost else "rows of earlier exports"
+        raise FailedPreconditionError(
+            f"{store.url}: the store went back in time and has lost {what}, which servers may "
+            "show; a rollback would leave some of it in their caches. Let the trainer publish, or "
+            "export, which repairs this, then roll back"
+        )
+
+
+def _shards_behind(store: RowStore, generation: Generation, cuts: Sequence[CutRecord]) -> int:
+    """Returns how many shards have lost rows of before the oldest cut of the records."""
+    if not cuts:
+        return 0
+    return int((store.watermarks(generation) < cuts[0].previous).sum())
+
+
 def clocks_before(clocks: tuple[int, ...], later: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     """Returns the clocks since which rows differ from those of a state, or of any of later states.
 
@@ -124,11 +151,10 @@ def withdraw_rowless(
             state: shards may have rows that it never had.
     """
     cuts = cuts_of(store.records, generation)
-    marks = store.watermarks(generation)
-    if not cuts or int(marks.min()) >= cuts[0].previous:
+    behind = _shards_behind(store, generation, cuts)
+    if not behind:
         return None
-    base = _state_of_all(generation, published, lineage, int(marks.min()))
-    behind = int((marks < cuts[0].previous).sum())
+    base = _state_of_all(generation, published, lineage, int(store.watermarks(generation).min()))
     states = published.states()
     later = [] if base is None else [s for s in states if s.version > base.version]
     others = {s.identity for s in later if not lineage.descends_from(s.lineage, s.step)}

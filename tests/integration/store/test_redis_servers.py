@@ -87,9 +87,7 @@ def test_sentinels_make_the_replica_the_primary(redis_servers: Any) -> None:
     assert sentinel.call(killed, "GET", "a") == b"1"
 
 
-def test_slots_are_closed_after_a_restore_in_the_midst_of_their_move(
-    redis_servers: Any, redis_cluster: Any
-) -> None:
+def test_slots_are_closed_after_a_restore_in_the_midst_of_their_move(redis_servers: Any) -> None:
     """Both nodes have a key of the slot, and a replica took over while it was imported."""
     cluster = redis_servers.cluster()
     slot = cluster.call(cluster.nodes[0], "CLUSTER", "KEYSLOT", "{t}a")
