@@ -17,7 +17,10 @@ from waiting import wait_until
 
 MOST_BYTES = 16 << 10  # more than the log and the metrics have, less than the keys of a cut
 ON_A_FULL_DISK = """\
-import resource, runpy
+import os, resource, runpy, subprocess
+log = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # the limit is not for the log
+os.dup2(log.stdin.fileno(), 1)
+os.dup2(log.stdin.fileno(), 2)
 resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))
 runpy.run_module("hotrow.cli.main", run_name="__main__")
 """
