@@ -91,7 +91,6 @@ class Watch:
 
     def __init__(self, url: str, generation: str) -> None:
         self.cuts: dict[int, CutRecord] = {}
-        self._parsed: dict[str, CutRecord] = {}
         self._store = open_store(url)
         self._generation = Generations(self._store.records).get(generation)
         self._stop = threading.Event()
@@ -106,7 +105,7 @@ class Watch:
 
     def _run(self) -> None:
         while not self._stop.wait(0.1):
-            for cut in cuts_of(self._store.records, self._generation, self._parsed):
+            for cut in cuts_of(self._store.records, self._generation):
                 self.cuts.setdefault(cut.version, cut)
 
 
@@ -403,6 +402,8 @@ def main(
         folder, port = Path(name), port_of(redis)
         if not apart:
             os.sched_setscheduler(redis_pid(redis), os.SCHED_IDLE, os.sched_param(0))
+        if step:
+            BESIDE.clear()
         (folder / "history.csv").write_text("clicked,price,user,item\n0,0.5,1,1\n1,0.5,2,2\n")
         if step:
             found["steps"] = []

@@ -42,7 +42,6 @@ class StoreReading:
 
     def __init__(self) -> None:
         self._record: ModelRecord | None = None
-        self._parsed: dict[str, CutRecord] = {}
         self._low = 0
         self._marks_due = 0.0
 
@@ -64,7 +63,7 @@ class StoreReading:
             changed = self._lowest(bound) < self._low
         if not changed:
             return None
-        cuts = tuple(cuts_of(records, generation, self._parsed))
+        cuts = tuple(cuts_of(records, generation))
         low = self._lowest(bound)
         went_back = went_back or low < self._low
         self._record, self._low = record, low

@@ -140,7 +140,8 @@ class OnlineRun(TrainingRun):
             self._open.callback(self._publisher.close)
             worker = self._publisher.worker
             if worker is not None and self._control is not None:
-                self._control.publishes_by(worker)
+                publisher = self._publisher
+                self._control.publishes_by(worker, lambda: publisher.waiting_rows)
                 self._watch_canary(worker, self._control)
             self._publisher.start()
 
@@ -245,11 +246,8 @@ class OnlineRun(TrainingRun):
         progress = {"online": self._metrics}
         if self._frozen is not None:
             progress["frozen"] = self._frozen.metrics
-        waiting = 0 if self._publisher is None else self._publisher.waiting_rows
         events = self._online.get("events", 0)
-        control.note_step(
-            self.position.step, events, self._newest, waiting, progress, self._busy_seconds
-        )
+        control.note_step(self.position.step, events, self._newest, progress, self._busy_seconds)
 
     def _publish(self, tick: Tick) -> None:
         """Does what rank 0 ordered, after the step."""

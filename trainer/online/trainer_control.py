@@ -57,7 +57,7 @@ class TrainerControl:
         self._step = 0
         self._events = 0
         self._newest = math.nan
-        self._waiting = 0
+        self._waiting_rows: Callable[[], int] = lambda: 0
         self._progress: dict[str, ProgressiveMetrics] = {}
         self._rates: deque[tuple[float, int, float]] = deque([(time.monotonic(), 0, 0.0)])
         self._lag = Lag()
@@ -76,23 +76,27 @@ class TrainerControl:
 
     # --- the training thread ---
 
-    def publishes_by(self, worker: CutWorker) -> None:
-        """Sets the worker that publishes."""
-        self._worker = worker
+    def publishes_by(self, worker: CutWorker, waiting_rows: Callable[[], int]) -> None:
+        """Sets the worker that publishes.
+
+        Args:
+            worker: of rank 0.
+            waiting_rows: counts its rows that are in no cut yet; called by any thread.
+        """
+        self._worker, self._waiting_rows = worker, waiting_rows
 
     def note_step(
         self,
         step: int,
         events: int,
         newest: float,
-        waiting_rows: int,
         progress: dict[str, ProgressiveMetrics],
         busy_seconds: float,
     ) -> None:
         """Notes the state after a step, or while no events come."""
         now = time.monotonic()
         self._step, self._events, self._newest = step, events, newest
-        self._waiting, self._progress = waiting_rows, progress
+        self._progress = progress
         self._rates.append((now, events, busy_seconds))
         while len(self._rates) > 2 and self._rates[0][0] < now - _RATE_SECONDS:
             self._rates.popleft()
@@ -249,7 +253,7 @@ class TrainerControl:
             cuts=counts.cuts,
             rows=counts.rows,
             coalesced_rows=counts.coalesced_rows,
-            waiting_rows=self._waiting,
+            waiting_rows=self._waiting_rows(),
             failures=counts.failures,
             failures_total=counts.failures_total,
             error=counts.error,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from hotrow.errors import DataLossError
 from hotrow.norms import Norm
@@ -19,6 +20,8 @@ from hotrow.store.spec import Generation, row_version
 _CUT = "cut/"
 _STAGING = "staging/"
 BLOCKS_AT_ONCE = 64
+_parsed: WeakKeyDictionary[Records, dict[str, dict[str, CutRecord]]] = WeakKeyDictionary()
+"""The cuts that were found last, by their texts, of each generation of a store."""
 
 
 @dataclass(frozen=True)
@@ -106,25 +109,24 @@ class CutRecord(StoredRecord):
         return self.dense_version or self.version
 
 
-def cuts_of(
-    records: Records, generation: Generation, parsed: dict[str, CutRecord] | None = None
-) -> list[CutRecord]:
+def cuts_of(records: Records, generation: Generation) -> list[CutRecord]:
     """Returns the committed cuts of a generation, the oldest first.
 
-    Args:
-        records: records of the store.
-        generation: the generation.
-        parsed: cuts by their texts, from earlier calls: these texts are not parsed again. It gets
-            those of this call.
+    A text that the last call found, too, is not parsed again: parsing holds Python's lock, and
+    trainers and servers look at their cuts many times a second.
     """
-    texts = records.texts(f"{_CUT}{generation.generation}/")
-    before = parsed or {}
+    name = generation.generation
+    texts = records.texts(f"{_CUT}{name}/")
+    of_store = _parsed.setdefault(records, {})
+    before = of_store.get(name, {})
     found = {
-        text: before.get(text) or read_record(CutRecord, text, name) for name, text in texts.items()
+        text: before.get(text) or read_record(CutRecord, text, record)
+        for record, text in texts.items()
     }
-    if parsed is not None:
-        parsed.clear()
-        parsed.update(found)
+    if found:
+        of_store[name] = found
+    else:
+        of_store.pop(name, None)
     return sorted(found.values(), key=lambda cut: cut.version)
 
 

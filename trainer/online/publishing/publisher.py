@@ -252,7 +252,7 @@ class Publisher:
 
     @property
     def waiting_rows(self) -> int:
-        """Rows of this rank that changed and are in no cut yet."""
+        """Rows of this rank that changed and are in no cut yet; any thread may count them."""
         return sum(table.marked_rows for table in self._tables.values())
 
     @property
@@ -305,11 +305,13 @@ class Publisher:
         assert self.worker is not None
         self._last_step = step
         online, now = self._config.online, time.monotonic()
+        is_early = now < self._due_at
+        if is_early and online.publish_rows is None:
+            return False  # without counting rows at each step
         waiting = self.waiting_rows
         if step == self._taken_step and not waiting:
             return False
-        enough = online.publish_rows is not None and waiting >= online.publish_rows
-        if now < self._due_at and not enough:
+        if is_early and online.publish_rows is not None and waiting < online.publish_rows:
             return False
         if self.worker.phase is not Phase.READY:
             if self.worker.phase in (Phase.STAGE, Phase.PARTS, Phase.SETTLE):
