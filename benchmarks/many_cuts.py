@@ -11,8 +11,12 @@ holds up folding for a while, as a paused server does. Printed at each look:
     layers    that a lookup probes, the most since the last look
     p99       of requests of 256 keys by one client, sent at a pause of the cuts
 
-At the end: growth a cut (the slope of a line through the second half of the looks), and the ratio
-of p99 at the end to that at the start.
+At the end: growth a cut (the slope of a line through the second half of the looks). Then a second
+server starts, both take some more cuts, and requests go to the one and the other in turns, so that
+a machine that is slower for a while is so for both:
+
+    lookups   p99 of the server that has taken all cuts to that of the new one, and the same of
+              p50: the median of several ratios, and its 95 % confidence interval
 
     python benchmarks/many_cuts.py [--cuts 10000] [--rows 200] [--json F]
 """
@@ -65,6 +69,9 @@ _LAYERS_EVERY = 25
 # Every so many cuts a reader holds up folding for as many cuts.
 _HOLD_EVERY, _HOLD_CUTS = 500, 60
 _REQUESTS = 400
+# Of the comparison with a new server: each ratio is of so many turns of so many requests.
+_NEW_CUTS, _WARM_REQUESTS = 100, 3000
+_RATIOS, _TURNS, _TURN_REQUESTS = 40, 100, 20
 _PATIENCE_SECONDS = 60.0
 GOAL_BYTES, GOAL_RATIO = 1024, 1.05
 
@@ -159,10 +166,10 @@ class Server:
         control, served = (serving_load.cpu_seconds([pid]) for pid in (self._control, self._served))
         return control, served
 
-    def p99(self, random: np.random.Generator) -> float:
-        """Returns the 99th percentile of requests' milliseconds."""
+    def times(self, random: np.random.Generator, requests: int = _REQUESTS) -> list[float]:
+        """Returns the milliseconds of requests."""
         taken = []
-        for _ in range(_REQUESTS):
+        for _ in range(requests):
             request = predict_pb2.PredictRequest()
             request.model_spec.name = "m"
             keys = (KEYS * random.random((REQUEST_KEYS, 1)) ** 3).astype(np.int64)
@@ -170,7 +177,7 @@ class Server:
             began = time.perf_counter()
             self._stub.Predict(request, timeout=60)
             taken.append(1e3 * (time.perf_counter() - began))
-        return float(np.percentile(taken, 99))
+        return taken
 
 
 @contextlib.contextmanager
@@ -227,7 +234,7 @@ def run(trainer: Trainer, server: Server, client: Any, cuts: int) -> list[dict[s
                     "served": served,
                     "redis": float(client.info("memory")["used_memory"]),
                     "layers": layers,
-                    "p99": server.p99(random),
+                    "p99": float(np.percentile(server.times(random), 99)),
                 }
             )
             layers = 0.0
@@ -237,6 +244,41 @@ def run(trainer: Trainer, server: Server, client: Any, cuts: int) -> list[dict[s
     ]
     click.echo(f"CPU a cut, with looks: control {used[0]:.1f} ms, served {used[1]:.1f} ms")
     return looks
+
+
+def compare(trainer: Trainer, old: Server, new: Server) -> dict[str, list[float]]:
+    """Returns ratios of `old`'s percentiles to `new`'s."""
+    random = np.random.default_rng(2)
+    with lock_exports(trainer.store.records, "m") as lock:
+        for _ in range(_NEW_CUTS // _FOLD_EVERY):
+            for _ in range(_FOLD_EVERY):
+                trainer.wait_for_server(trainer.commit(lock))
+            trainer.fold(lock)
+    for server in (old, new):
+        server.times(random, _WARM_REQUESTS)
+        click.echo(f"layers   {server.metric('hotrow_cut_layers'):.0f}")
+    ratios: dict[str, list[float]] = {"p50": [], "p99": []}
+    for _ in range(_RATIOS):
+        taken: dict[Server, list[float]] = {old: [], new: []}
+        for turn in range(_TURNS):
+            for server in (old, new) if turn % 2 else (new, old):
+                taken[server] += server.times(random, _TURN_REQUESTS)
+        for name, percent in (("p50", 50), ("p99", 99)):
+            ratio = np.percentile(taken[old], percent) / np.percentile(taken[new], percent)
+            ratios[name].append(float(ratio))
+    return ratios
+
+
+def median_interval(values: list[float]) -> tuple[float, float, float]:
+    """Returns the median of values, and its 95 % confidence interval, for 20 values or more.
+
+    The interval is of order statistics, whose ranks are binomial.
+    """
+    ordered = sorted(values)
+    half = 1.96 * np.sqrt(len(values)) / 2
+    low = int(np.floor(len(values) / 2 - half))
+    high = int(np.ceil(len(values) / 2 + half))
+    return float(np.median(values)), ordered[low - 1], ordered[high]
 
 
 def show(look: dict[str, float]) -> None:
@@ -262,21 +304,23 @@ def main(cuts: int, rows: int, to: Path | None) -> None:
         trainer = Trainer(base, f"redis://127.0.0.1:{port_of(client)}", rows)
         with serving(base) as server:
             looks = run(trainer, server, client, cuts)
+            with serving(base) as new:
+                ratios = compare(trainer, server, new)
         trainer.store.close()
     for name in ("control", "served", "redis"):
         goal = "" if name == "redis" else f" (aimed at: {GOAL_BYTES})"
         click.echo(f"growth of {name}: {slope(looks, name):.0f} bytes a cut{goal}")
-    fifth = max(1, len(looks) // 5)
-    start, end = (
-        float(np.median([look["p99"] for look in part])) for part in (looks[:fifth], looks[-fifth:])
-    )
-    click.echo(
-        f"p99 at the end: {end / start:.2f} times that at the start (aimed at: {GOAL_RATIO})"
-    )
+    for name, values in ratios.items():
+        goal = f" (aimed at: {GOAL_RATIO})" if name == "p99" else ""
+        median, low, high = median_interval(values)
+        click.echo(
+            f"{name} of lookups: {median:.3f} times that of a new server, {low:.3f} to "
+            f"{high:.3f}{goal}"
+        )
     click.echo(f"layers probed, at most: {max(look['layers'] for look in looks):.0f}")
     click.echo(f"load now {os.getloadavg()[0]:.1f}")
     if to is not None:
-        to.write_text(json.dumps(looks, indent=1))
+        to.write_text(json.dumps({"looks": looks, "ratios": ratios}, indent=1))
 
 
 if __name__ == "__main__":
