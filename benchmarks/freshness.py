@@ -8,7 +8,8 @@ dense weights and changes its score. Clients (C++) send requests of 128 rows at 
 In production trainer, Redis, clients and server have machines of their own. Here trainer, writer of
 events and Redis run only where no other thread wants the CPU (SCHED_IDLE), and clients run as soon
 as they wake: else the time that threads wait for each other's slices would count as the server's.
-With --apart trainer, writer and Redis have the last CPU for themselves instead.
+With --apart trainer, writer and Redis have the last CPU for themselves instead. With --step only
+Redis is SCHED_IDLE.
 
     visible   from the commit of a cut to the first answer that shows it (the store's clock)
     event     from a cut's newest event to its commit
