@@ -403,8 +403,8 @@ def main(
         folder, port = Path(name), port_of(redis)
         if not apart:
             os.sched_setscheduler(redis_pid(redis), os.SCHED_IDLE, os.sched_param(0))
-        if step:
-            BESIDE.clear()
+            if step:
+                BESIDE.clear()
         (folder / "history.csv").write_text("clicked,price,user,item\n0,0.5,1,1\n1,0.5,2,2\n")
         if step:
             found["steps"] = []

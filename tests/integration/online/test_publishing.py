@@ -54,6 +54,18 @@ def test_a_trainer_that_is_killed_publishes_again_what_servers_have_newer(work):
     assert "a full export comes first" not in work.log().split("resuming")[-1]
 
 
+def test_changed_rows_make_a_cut_due_before_its_time(work):
+    work.replace("publish_seconds: 0.2", "publish_seconds: 1000")
+    work.configure("  publish_rows: 20\n")
+    events = work.folder / "events.jsonl"
+    trainer = work.start()
+    for number in range(1, 4):
+        append_events(events, click_rows(640, seed=number))
+        wait_until(lambda n=number: work.published_steps()[-1:] >= [10 * n - 9], work.log, 120)
+    work.stop(trainer)
+    work.check_store()
+
+
 def test_two_ranks_publish_the_rows_of_one(work, tmp_path):
     """One table is split by rows; the other is on both ranks, and one of them publishes it."""
     events = work.folder / "events.jsonl"

@@ -305,13 +305,12 @@ class Publisher:
         assert self.worker is not None
         self._last_step = step
         online, now = self._config.online, time.monotonic()
-        is_early = now < self._due_at
-        if is_early and online.publish_rows is None:
-            return False  # without counting rows at each step
+        enough = online.publish_rows
+        # By time alone, rows are not counted at each step.
+        if now < self._due_at and (enough is None or self.waiting_rows < enough):
+            return False
         waiting = self.waiting_rows
         if step == self._taken_step and not waiting:
-            return False
-        if is_early and online.publish_rows is not None and waiting < online.publish_rows:
             return False
         if self.worker.phase is not Phase.READY:
             if self.worker.phase in (Phase.STAGE, Phase.PARTS, Phase.SETTLE):
