@@ -8,8 +8,7 @@ dense weights and changes its score. Clients (C++) send requests of 128 rows at 
 In production trainer, Redis, clients and server have machines of their own. Here trainer, writer of
 events and Redis run only where no other thread wants the CPU (SCHED_IDLE), and clients run as soon
 as they wake: else the time that threads wait for each other's slices would count as the server's.
-With --apart trainer, writer and Redis have the last CPU for themselves instead. With --step only
-Redis is SCHED_IDLE.
+With --apart trainer, writer and Redis have the last CPU for themselves instead.
 
     visible   from the commit of a cut to the first answer that shows it (the store's clock)
     event     from a cut's newest event to its commit
@@ -20,159 +19,50 @@ Redis is SCHED_IDLE.
     python benchmarks/freshness.py --rates 20000 --seconds 600
     python benchmarks/freshness.py --workers 2 --rates 500,10000
     python benchmarks/freshness.py --apart   # server and clients have a CPU for themselves
-    python benchmarks/freshness.py --step    # the training step with and without publishing
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
-import signal
 import subprocess
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-import grpc
 import numpy as np
 import numpy.typing as npt
 import serving_load
+from estimates import median_interval
+from fresh_system import (
+    BESIDE,
+    CONFIG,
+    DIM,
+    PUBLISHING,
+    Status,
+    Watch,
+    redis_pid,
+    server,
+    traffic,
+    trainer,
+    writer,
+)
 from fresh_traffic import every_key, preempt_others, request
 from redis_process import port_of, redis_server
 
-from hotrow.protos import online_pb2, online_pb2_grpc
-from hotrow.store import open_store
-from hotrow.store.cuts import CutRecord, cuts_of
-from hotrow.store.generations import Generations
+from hotrow.store.cuts import CutRecord
 
-HERE = Path(__file__).parent
-DIM = 16
-CONFIG = """\
-name: fresh
-data: {{format: csv, train: history.csv, batch_size: {batch}, label: clicked}}
-features:
-  dense: {{columns: [price]}}
-  sparse: {{columns: [user, item], dim: {dim}, hash: false}}
-tables: {{default: {{optimizer: adagrad, learning_rate: 0.05}}}}
-model: {{arch: dlrm, bottom: [16, {dim}], top: [16]}}
-optimizer: {{name: sgd, learning_rate: 0.01}}
-checkpoint: {{every_steps: 1000000, every_seconds: 60, keep: 2}}
-online:
-  source: "{source}"
-  time: time
-  publish_seconds: {publish_seconds}
-  max_batch_seconds: 0.1
-  frozen: false
-"""
-PUBLISHING = """\
-  admin: "127.0.0.1:0"
-  models: {folder}/models
-  store: redis://127.0.0.1:{port}
-"""
-BESIDE = ["chrt", "--idle", "0"]
-"""Stands before the commands of trainer and writer."""
 CLIENTS = 4
 _PHASE_SECONDS = 10.0
-_STEP_SECONDS = 4.0
-_SETTLE_SECONDS = 0.7
-_PAIRS = 15
-_STEPS = 14_000
-_RECORDINGS = 8
-
-
-class Watch:
-    """Notes each cut of a store as it is committed, in a thread."""
-
-    def __init__(self, url: str, generation: str) -> None:
-        self.cuts: dict[int, CutRecord] = {}
-        self._store = open_store(url)
-        self._generation = Generations(self._store.records).get(generation)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Ends the thread."""
-        self._stop.set()
-        self._thread.join()
-        self._store.close()
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.1):
-            for cut in cuts_of(self._store.records, self._generation):
-                self.cuts.setdefault(cut.version, cut)
-
-
-@contextlib.contextmanager
-def trainer(folder: Path, *flags: str, run: str = "run") -> Iterator[subprocess.Popen[Any]]:
-    """Runs `platform train --online` until the block ends."""
-    command = [*BESIDE, sys.executable, "-m", "hotrow.cli.main", "train", "fresh.yaml", "--online"]
-    with (folder / "train.log").open("a") as log:
-        process = subprocess.Popen(
-            [*command, "--run-dir", run, *flags], cwd=folder, stdout=log, stderr=log
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
-        print((folder / "train.log").read_text()[-600:])
-
-
-@contextlib.contextmanager
-def server(folder: Path) -> Iterator[tuple[str, list[int]]]:
-    """Runs `platform serve`; yields its address and process ids."""
-    port = serving_load.free_port()
-    command = [sys.executable, "-m", "hotrow.cli.main", "serve", "--model_name=fresh"]
-    command += [f"--model_base_path={folder}/models/fresh", f"--port={port}"]
-    command += ["--cache_rows=1000000", "--store_timeout_ms=2000"]
-    with (folder / "serve.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-    try:
-        assert process.stdout is not None
-        print(process.stdout.readline().strip(), flush=True)
-        yield f"127.0.0.1:{port}", [process.pid, *serving_load.descendants(process.pid)]
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def redis_pid(client: Any) -> int:
-    """Returns the process id of a Redis."""
-    return int(client.info("server")["process_id"])
-
-
-class Status:
-    """The status of a trainer."""
-
-    def __init__(self, folder: Path, run: str = "run") -> None:
-        path = folder / run / "admin.json"
-        while not path.exists():
-            time.sleep(0.1)
-        address = json.loads(path.read_text())["address"]
-        self._stub = online_pb2_grpc.OnlineTrainerStub(grpc.insecure_channel(address))
-
-    def __call__(self) -> online_pb2.TrainerStatus:
-        """Returns the status now."""
-        return self._stub.Status(online_pb2.StatusRequest(), timeout=10.0)
+_QUANTILES = (50, 95, 99)
 
 
 def cpu_of(groups: dict[str, list[int]]) -> dict[str, float]:
     """Returns the CPU seconds of groups of processes so far."""
     return {name: serving_load.cpu_seconds(pids) for name, pids in groups.items()}
-
-
-def traffic(*arguments: Any, first: Sequence[str] = ()) -> subprocess.Popen[str]:
-    """Starts a process of `fresh_traffic.py`; `first` stands before its command."""
-    command = [*first, sys.executable, str(HERE / "fresh_traffic.py"), *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def load(folder: Path, address: str, rate: float, seconds: float) -> npt.NDArray[np.float64]:
@@ -196,11 +86,6 @@ def load(folder: Path, address: str, rate: float, seconds: float) -> npt.NDArray
     if process.returncode or (version < 0).any():
         raise RuntimeError(f"{(version < 0).sum()} requests failed")
     return nanos[np.argsort(due)] / 1e9
-
-
-def writer(folder: Path, rate: float, seconds: float) -> subprocess.Popen[str]:
-    """Starts to write events."""
-    return traffic("write", folder / "events.jsonl", rate, seconds, first=BESIDE)
 
 
 def answers_of(process: subprocess.Popen[str]) -> list[tuple[float, float]]:
@@ -272,99 +157,29 @@ def steady(
 
 
 def turns(folder: Path, address: str, rate: float, number: int, requests: float) -> dict[str, Any]:
-    """Measures requests with and without updates, in turns."""
-    calm: list[float] = []
-    busy: list[float] = []
+    """Measures requests with and without updates, in turns.
+
+    Returns:
+        Medians over turns of their quantiles, and the median ratio of a turn with updates to the
+        one before it, with its 95 % confidence interval, of each quantile.
+    """
+    found: dict[str, list[npt.NDArray[np.float64]]] = {"calm": [], "busy": []}
     for turn in range(2 * number):
         writing = writer(folder, rate / 2, _PHASE_SECONDS) if turn % 2 else None
-        found = load(folder, address, requests, _PHASE_SECONDS)
+        times = load(folder, address, requests, _PHASE_SECONDS)
         if writing is not None:
             writing.wait()
-        settled = found[int(0.2 * len(found)) :]
-        (busy if turn % 2 else calm).extend(settled)
+        settled = times[int(0.2 * len(times)) :]
+        found["busy" if turn % 2 else "calm"].append(np.percentile(settled, _QUANTILES) * 1e3)
         time.sleep(2.0)
-    quantiles = (50, 95, 99)
+    ratios = np.divide(found["busy"], found["calm"])
     return {
         "rate": rate,
         "requests_per_second": requests,
-        "calm_ms": [float(np.percentile(calm, q)) * 1e3 for q in quantiles],
-        "busy_ms": [float(np.percentile(busy, q)) * 1e3 for q in quantiles],
-        "p99_ratio": float(np.percentile(busy, 99) / np.percentile(calm, 99)),
-    }
-
-
-def step_times(folder: Path, port: int, rate: float, pairs: int) -> dict[str, Any]:
-    """Measures training at full speed with and without publishing.
-
-    A trainer of each kind runs, and one is stopped while the other is measured, in short turns: the
-    speed of a shared machine changes from minute to minute by more than what is measured.
-
-    Args:
-        folder: for the runs.
-        port: of Redis.
-        rate: changed rows a second. Keys are so few that a cut has no more rows.
-        pairs: turns of each kind.
-
-    Returns:
-        Milliseconds of the training thread for a step of 1,024 events, what it does for cuts
-        included, without waiting for events.
-    """
-    batch, publish_seconds = 1024, 0.5
-    keys = int(rate * publish_seconds / 2)
-    random = np.random.default_rng(0)
-    with (folder / "recording0.csv").open("w") as file:
-        file.write("time,clicked,price,user,item\n")
-        for _ in range(_STEPS):
-            users, items = random.integers(0, keys, (2, batch))
-            labels = random.integers(0, 2, batch)
-            rows = zip(labels, users, items, strict=True)
-            file.writelines(f"1.7e9,{c},0.5,{u},{i}\n" for c, u, i in rows)
-    for number in range(1, _RECORDINGS):
-        (folder / f"recording{number}.csv").symlink_to("recording0.csv")
-    files = ",".join(f"{folder}/recording{number}.csv" for number in range(_RECORDINGS))
-    text = CONFIG.format(
-        batch=batch, dim=DIM, source=f"replay:{files}?speed=max", publish_seconds=publish_seconds
-    )
-    publishing = PUBLISHING.format(folder=folder, port=port)
-    admin = publishing.splitlines(keepends=True)[0]
-    found: dict[str, list[float]] = {"without": [], "with": []}
-    rows_per_second = []
-    with contextlib.ExitStack() as running:
-        trainers = {}
-        for kind, more in (("without", admin), ("with", publishing)):
-            (folder / "fresh.yaml").write_text(text + more)
-            process = running.enter_context(trainer(folder, run=kind))
-            status = Status(folder, kind)
-            while status().step < 1 or (kind == "with" and status().publishing.cuts < 2):
-                time.sleep(0.1)
-            process.send_signal(signal.SIGSTOP)
-            running.callback(process.send_signal, signal.SIGCONT)
-            trainers[kind] = process, status
-        for turn in range(2 * pairs):
-            kind = "with" if turn % 2 else "without"
-            process, status = trainers[kind]
-            process.send_signal(signal.SIGCONT)
-            time.sleep(_SETTLE_SECONDS)
-            before = status()
-            time.sleep(_STEP_SECONDS)
-            after = status()
-            process.send_signal(signal.SIGSTOP)
-            if after.step == _STEPS * _RECORDINGS:
-                raise RuntimeError("the recording is too short for this machine")
-            steps, seconds = after.step - before.step, after.time - before.time
-            found[kind].append((after.busy_seconds - before.busy_seconds) / steps * 1e3)
-            if kind == "with":
-                rows = after.publishing.rows - before.publishing.rows
-                rows_per_second.append(rows / seconds)
-    medians = {kind: float(np.median(values)) for kind, values in found.items()}
-    ratios = np.array(found["with"]) / np.array(found["without"])
-    return {
-        "rate": rate,
-        "rows_per_second": float(np.mean(rows_per_second)),
-        "step_ms": medians,
-        "all": found,
-        "ratio": float(np.median(ratios)),
-        "ratio_quartiles": np.percentile(ratios, (25, 75)).tolist(),
+        "quantiles": _QUANTILES,
+        "calm_ms": np.median(found["calm"], axis=0).tolist(),
+        "busy_ms": np.median(found["busy"], axis=0).tolist(),
+        "ratios": [median_interval(ratio) for ratio in ratios.T],
     }
 
 
@@ -376,7 +191,6 @@ def step_times(folder: Path, port: int, rate: float, pairs: int) -> dict[str, An
 @click.option("--requests", default=100.0, help="Requests a second, of 128 rows.")
 @click.option("--workers", default=1, help="Ranks of the trainer.")
 @click.option("--apart", is_flag=True, help="Trainer, writer, Redis on the last CPU.")
-@click.option("--step", is_flag=True, help="Measure the training step instead.")
 @click.option("--json", "json_file", type=Path)
 def main(
     rates: str,
@@ -386,13 +200,11 @@ def main(
     requests: float,
     workers: int,
     apart: bool,
-    step: bool,
     json_file: Path | None,
 ) -> None:
     """Runs the benchmark."""
     each = [float(rate) for rate in rates.split(",")]
     print(f"{platform.processor()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
-    found: dict[str, Any] = {}
     *others, last = sorted(os.sched_getaffinity(0))
     if apart:
         BESIDE[:] = ["taskset", "--cpu-list", str(last)]
@@ -403,21 +215,10 @@ def main(
         folder, port = Path(name), port_of(redis)
         if not apart:
             os.sched_setscheduler(redis_pid(redis), os.SCHED_IDLE, os.sched_param(0))
-            if step:
-                BESIDE.clear()
         (folder / "history.csv").write_text("clicked,price,user,item\n0,0.5,1,1\n1,0.5,2,2\n")
-        if step:
-            found["steps"] = []
-            for rate in each:
-                own = folder / f"{rate:g}"  # its recordings and runs
-                own.mkdir()
-                (own / "history.csv").symlink_to(folder / "history.csv")
-                found["steps"].append(step_times(own, port, rate, _PAIRS))
-                print(json.dumps(found["steps"][-1], indent=1), flush=True)
-        else:
-            found["rates"] = _rates(
-                folder, port, redis, each, seconds, publish_seconds, number, requests, workers
-            )
+        found = _rates(
+            folder, port, redis, each, seconds, publish_seconds, number, requests, workers
+        )
     if json_file is not None:
         json_file.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -42,7 +42,7 @@ import keras
 import numpy as np
 import serving_load
 import tensorflow as tf
-from growth import slope
+from estimates import median_interval, slope
 from redis_process import port_of, redis_server
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
@@ -267,18 +267,6 @@ def compare(trainer: Trainer, old: Server, new: Server) -> dict[str, list[float]
             ratio = np.percentile(taken[old], percent) / np.percentile(taken[new], percent)
             ratios[name].append(float(ratio))
     return ratios
-
-
-def median_interval(values: list[float]) -> tuple[float, float, float]:
-    """Returns the median of values, and its 95 % confidence interval, for 20 values or more.
-
-    The interval is of order statistics, whose ranks are binomial.
-    """
-    ordered = sorted(values)
-    half = 1.96 * np.sqrt(len(values)) / 2
-    low = int(np.floor(len(values) / 2 - half))
-    high = int(np.ceil(len(values) / 2 + half))
-    return float(np.median(values)), ordered[low - 1], ordered[high]
 
 
 def show(look: dict[str, float]) -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import click
 import numpy as np
+from estimates import slope
+from fresh_system import CONFIG, DIM, PUBLISHING, Status, server, trainer, writer
 from fresh_traffic import event_lines
-from freshness import CONFIG, DIM, PUBLISHING, Status, server, trainer, writer
-from growth import slope
 from redis_process import port_of, redis_server
 
 GOAL_BYTES = 1024

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-from freshness import Status, Watch
+from fresh_system import Status, Watch
 from redis_process import port_of, redis_server
 from tensorflow_serving.apis import prediction_service_pb2_grpc
 

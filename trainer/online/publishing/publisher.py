@@ -32,7 +32,7 @@ from hotrow.trainer.online.publishing.part import CutPart, read_changes, stage_p
 from hotrow.trainer.online.publishing.phase import Phase
 from hotrow.trainer.online.publishing.plan import Published
 from hotrow.trainer.online.publishing.store_writer import StoreWriter
-from hotrow.trainer.online.publishing.view import CutView
+from hotrow.trainer.online.publishing.view import CutView, reader_of
 from hotrow.trainer.online.publishing.worker import CutWorker
 from hotrow.trainer.run_directory import CHECKPOINTS
 
@@ -96,6 +96,7 @@ class Publisher:
             for name, table in tables.items()
             if table.config.sharding != REPLICATED or ranks.is_first
         }
+        self._read_dense = reader_of([v.value for v in model.dense_variables()])
         self._journal = Journal(run_dir, ranks.rank)
         self._view: CutView | None = None
         self._due_at = time.monotonic()
@@ -332,8 +333,8 @@ class Publisher:
         self._model.push_all()
         self._due_at = time.monotonic() + self._config.online.publish_seconds
         self._taken_step = step
-        dense = [variable.value for variable in self._model.dense_variables()]
-        view = CutView(self._tables, dense if with_dense and self._ranks.is_first else None, step)
+        dense = self._read_dense() if with_dense and self._ranks.is_first else None
+        view = CutView(self._tables, dense, step)
         self._view = view
         self._part, self._part_error, self._sent = None, "", False
         entry = Entry(step=step, **cut)

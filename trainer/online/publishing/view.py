@@ -6,7 +6,7 @@ N rows, D weights, B bytes of a stored row.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,20 @@ CHANGED_ROWS = "changed rows of "
 _READ_ROWS = 65536
 
 
+def reader_of(variables: Sequence[tf.Variable]) -> Callable[[], list[tf.Tensor]]:
+    """Returns a function that returns the values of variables, without copies.
+
+    An update of a variable whose buffer is held writes to another one.
+    """
+
+    # One call instead of one for each variable: after each, Python's lock may be another thread's.
+    @tf.function(autograph=False)
+    def read() -> list[tf.Tensor]:
+        return [tf.raw_ops.ReadVariableOp(resource=v.handle, dtype=v.dtype) for v in variables]
+
+    return read.get_concrete_function()  # type: ignore[no-any-return]
+
+
 class CutView:
     """This rank's part of what changed since the last cut. Make it between two steps.
 
@@ -38,22 +52,21 @@ class CutView:
         has_dense: whether the cut gets them; otherwise it has those of the cut before.
     """
 
-    def __init__(self, tables: Mapping[str, Table], dense: Sequence[Any] | None, step: int) -> None:
+    def __init__(
+        self, tables: Mapping[str, Table], dense: Sequence[tf.Tensor] | None, step: int
+    ) -> None:
         """Takes the view.
 
         Args:
             tables: by name; not trained during the call.
-            dense: the dense variables whose values go into the cut; None: none do.
+            dense: values of the dense variables for the cut, from `reader_of`; None: none.
             step: training step.
         """
         self.step = step
         self.clocks = {name: table.step for name, table in tables.items()}
         self.sizes = {name: len(table) for name, table in tables.items()}
         self.has_dense = dense is not None
-        # Their buffers: an update of a variable whose buffer is held writes to another one.
-        self._dense = [
-            tf.raw_ops.ReadVariableOp(resource=v.handle, dtype=v.dtype) for v in dense or ()
-        ]
+        self._dense = list(dense or ())
         self._tables = dict(tables)
         self._snapshots = dict(zip(tables, open_snapshots(tables.values(), "publish"), strict=True))
 

@@ -1,0 +1,137 @@
+"""Is the training step of `platform train --online` slower when it publishes?
+
+At full speed, on recorded events: a trainer that publishes into a Redis (loopback TCP, SCHED_IDLE)
+and one that does not, in short turns.
+
+    python benchmarks/training_step.py [--rates 1000,20000] [--pairs 40] [--json F]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+from estimates import median_interval
+from fresh_system import CONFIG, DIM, PUBLISHING, Status, redis_pid, trainer
+from redis_process import port_of, redis_server
+
+_STEP_SECONDS = 3.0
+_SETTLE_SECONDS = 0.7
+_STEPS = 14_000
+_RECORDINGS = 8
+
+
+def _thread_seconds(pid: int) -> npt.NDArray[np.float64]:
+    """Seconds that a process' first thread has run, and has waited for a CPU."""
+    ran, waited, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+    return np.array([int(ran), int(waited)]) / 1e9
+
+
+def step_times(folder: Path, port: int, rate: float, pairs: int) -> dict[str, Any]:
+    """Measures training at full speed with and without publishing.
+
+    A trainer of each kind runs, and one is stopped while the other is measured, in short turns: the
+    speed of a shared machine changes from minute to minute by more than what is measured.
+
+    Args:
+        folder: for the runs.
+        port: of Redis.
+        rate: changed rows a second. Keys are so few that a cut has no more rows.
+        pairs: turns of each kind.
+
+    Returns:
+        Milliseconds of the training thread for a step of 1,024 events, what it does for cuts
+        included, without waiting for events; of these, those it ran and those it waited for a CPU.
+        Ratios are the median of the pairs' and its 95 % confidence interval.
+    """
+    batch, publish_seconds = 1024, 0.5
+    keys = int(rate * publish_seconds / 2)
+    random = np.random.default_rng(0)
+    with (folder / "recording0.csv").open("w") as file:
+        file.write("time,clicked,price,user,item\n")
+        for _ in range(_STEPS):
+            users, items = random.integers(0, keys, (2, batch))
+            labels = random.integers(0, 2, batch)
+            rows = zip(labels, users, items, strict=True)
+            file.writelines(f"1.7e9,{c},0.5,{u},{i}\n" for c, u, i in rows)
+    for number in range(1, _RECORDINGS):
+        (folder / f"recording{number}.csv").symlink_to("recording0.csv")
+    files = ",".join(f"{folder}/recording{number}.csv" for number in range(_RECORDINGS))
+    text = CONFIG.format(
+        batch=batch, dim=DIM, source=f"replay:{files}?speed=max", publish_seconds=publish_seconds
+    )
+    publishing = PUBLISHING.format(folder=folder, port=port)
+    admin = publishing.splitlines(keepends=True)[0]
+    found: dict[str, list[float]] = {"without": [], "with": []}
+    ran: dict[str, list[npt.NDArray[np.float64]]] = {"without": [], "with": []}
+    rows_per_second = []
+    with contextlib.ExitStack() as running:
+        trainers = {}
+        for kind, more in (("without", admin), ("with", publishing)):
+            (folder / "fresh.yaml").write_text(text + more)
+            process = running.enter_context(trainer(folder, run=kind, first=()))
+            status = Status(folder, kind)
+            while status().step < 1 or (kind == "with" and status().publishing.cuts < 2):
+                time.sleep(0.1)
+            process.send_signal(signal.SIGSTOP)
+            running.callback(process.send_signal, signal.SIGCONT)
+            trainers[kind] = process, status
+        for turn in range(2 * pairs):
+            kind = "with" if turn % 2 else "without"
+            process, status = trainers[kind]
+            process.send_signal(signal.SIGCONT)
+            time.sleep(_SETTLE_SECONDS)
+            before, ran_before = status(), _thread_seconds(process.pid)
+            time.sleep(_STEP_SECONDS)
+            after, ran_after = status(), _thread_seconds(process.pid)
+            process.send_signal(signal.SIGSTOP)
+            if after.step == _STEPS * _RECORDINGS:
+                raise RuntimeError("the recording is too short for this machine")
+            steps, seconds = after.step - before.step, after.time - before.time
+            found[kind].append((after.busy_seconds - before.busy_seconds) / steps * 1e3)
+            ran[kind].append((ran_after - ran_before) / steps * 1e3)
+            if kind == "with":
+                rows = after.publishing.rows - before.publishing.rows
+                rows_per_second.append(rows / seconds)
+    return {
+        "rate": rate,
+        "rows_per_second": float(np.mean(rows_per_second)),
+        **{f"step_ms_{kind}": float(np.median(values)) for kind, values in found.items()},
+        **{f"cpu_ms_{kind}": np.median(ran[kind], axis=0).tolist() for kind in ran},
+        "all": found,
+        "ratio": median_interval(np.divide(found["with"], found["without"])),
+        "cpu_ratio": median_interval(np.divide(ran["with"], ran["without"])[:, 0]),
+    }
+
+
+@click.command()
+@click.option("--rates", default="1000,20000", help="Changed rows a second.")
+@click.option("--pairs", default=40, show_default=True, help="Turns of each kind.")
+@click.option("--json", "json_file", type=Path)
+def main(rates: str, pairs: int, json_file: Path | None) -> None:
+    """Runs the benchmark."""
+    print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
+    found = []
+    with tempfile.TemporaryDirectory() as name, redis_server() as redis:
+        os.sched_setscheduler(redis_pid(redis), os.SCHED_IDLE, os.sched_param(0))
+        for rate in map(float, rates.split(",")):
+            folder = Path(name) / f"{rate:g}"  # its recordings and runs
+            folder.mkdir()
+            (folder / "history.csv").write_text("clicked,price,user,item\n0,0.5,1,1\n1,0.5,2,2\n")
+            found.append(step_times(folder, port_of(redis), rate, pairs))
+            print(json.dumps(found[-1], indent=1), flush=True)
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
