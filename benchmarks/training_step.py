@@ -4,6 +4,7 @@ At full speed, on recorded events: a trainer that publishes into a Redis (loopba
 and one that does not, in short turns.
 
     python benchmarks/training_step.py [--rates 1000,20000] [--pairs 40] [--json F]
+    python benchmarks/training_step.py --publish_seconds 1   # the default of online.publish_seconds
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def _thread_seconds(pid: int) -> npt.NDArray[np.float64]:
     return np.array([int(ran), int(waited)]) / 1e9
 
 
-def step_times(folder: Path, port: int, rate: float, pairs: int) -> dict[str, Any]:
+def step_times(
+    folder: Path, port: int, rate: float, publish_seconds: float, pairs: int
+) -> dict[str, Any]:
     """Measures training at full speed with and without publishing.
 
     A trainer of each kind runs, and one is stopped while the other is measured, in short turns: the
@@ -46,6 +49,7 @@ def step_times(folder: Path, port: int, rate: float, pairs: int) -> dict[str, An
         folder: for the runs.
         port: of Redis.
         rate: changed rows a second. Keys are so few that a cut has no more rows.
+        publish_seconds: time between two cuts.
         pairs: turns of each kind.
 
     Returns:
@@ -53,7 +57,7 @@ def step_times(folder: Path, port: int, rate: float, pairs: int) -> dict[str, An
         included, without waiting for events; of these, those it ran and those it waited for a CPU.
         Ratios are the median of the pairs' and its 95 % confidence interval.
     """
-    batch, publish_seconds = 1024, 0.5
+    batch = 1024
     keys = int(rate * publish_seconds / 2)
     random = np.random.default_rng(0)
     with (folder / "recording0.csv").open("w") as file:
@@ -115,9 +119,10 @@ def step_times(folder: Path, port: int, rate: float, pairs: int) -> dict[str, An
 
 @click.command()
 @click.option("--rates", default="1000,20000", help="Changed rows a second.")
+@click.option("--publish_seconds", default=0.5, show_default=True)
 @click.option("--pairs", default=40, show_default=True, help="Turns of each kind.")
 @click.option("--json", "json_file", type=Path)
-def main(rates: str, pairs: int, json_file: Path | None) -> None:
+def main(rates: str, publish_seconds: float, pairs: int, json_file: Path | None) -> None:
     """Runs the benchmark."""
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
     found = []
@@ -127,7 +132,7 @@ def main(rates: str, pairs: int, json_file: Path | None) -> None:
             folder = Path(name) / f"{rate:g}"  # its recordings and runs
             folder.mkdir()
             (folder / "history.csv").write_text("clicked,price,user,item\n0,0.5,1,1\n1,0.5,2,2\n")
-            found.append(step_times(folder, port_of(redis), rate, pairs))
+            found.append(step_times(folder, port_of(redis), rate, publish_seconds, pairs))
             print(json.dumps(found[-1], indent=1), flush=True)
     if json_file is not None:
         json_file.write_text(json.dumps(found, indent=1) + "\n")
