@@ -35,7 +35,7 @@ def reader_of(variables: Sequence[tf.Variable]) -> Callable[[], list[tf.Tensor]]
     """
 
     # One call instead of one for each variable: after each, Python's lock may be another thread's.
-    @tf.function(autograph=False)
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def read() -> list[tf.Tensor]:
         return [tf.raw_ops.ReadVariableOp(resource=v.handle, dtype=v.dtype) for v in variables]
 
