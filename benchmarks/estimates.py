@@ -16,8 +16,8 @@ def slope(looks: Sequence[dict[str, float]], name: str) -> float:
 def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Returns the median of values, and its 95 % confidence interval.
 
-    The interval is of order statistics, whose ranks are binomial. With fewer than 10 values it is
-    the range of all.
+    The interval is of order statistics, whose ranks are binomial. Of few values it is the range of
+    all, which holds the median less surely if they are fewer than six.
     """
     ordered = sorted(values)
     half = 1.96 * np.sqrt(len(values)) / 2
