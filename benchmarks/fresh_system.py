@@ -47,6 +47,7 @@ PUBLISHING = """\
   models: {folder}/models
   store: redis://127.0.0.1:{port}
 """
+"""Of a trainer that publishes; the first line is of any trainer."""
 BESIDE = ["chrt", "--idle", "0"]
 """Stands before the commands of trainer and writer."""
 
@@ -136,6 +137,6 @@ def traffic(*arguments: Any, first: Sequence[str] = ()) -> subprocess.Popen[str]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-def writer(folder: Path, rate: float, seconds: float) -> subprocess.Popen[str]:
-    """Starts to write events."""
-    return traffic("write", folder / "events.jsonl", rate, seconds, first=BESIDE)
+def writer(events: Path, rate: float, seconds: float) -> subprocess.Popen[str]:
+    """Starts to write events to a file."""
+    return traffic("write", events, rate, seconds, first=BESIDE)

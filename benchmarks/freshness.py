@@ -12,7 +12,8 @@ With --apart trainer, writer and Redis have the last CPU for themselves instead.
 
     visible   from the commit of a cut to the first answer that shows it (the store's clock)
     event     from a cut's newest event to its commit
-    p99       of requests while cuts are published, and while no events come, in turns
+    p99       of requests while cuts are published, while no events come, and while a second
+              trainer trains as many without publishing them, in turns
     CPU       seconds a second, of trainer, Redis and server
 
     python benchmarks/freshness.py [--rates 1000,20000] [--seconds 60] [--json F]
@@ -23,12 +24,14 @@ With --apart trainer, writer and Redis have the last CPU for themselves instead.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +61,8 @@ from hotrow.store.cuts import CutRecord
 CLIENTS = 4
 _PHASE_SECONDS = 10.0
 _QUANTILES = (50, 95, 99)
+_EVENTS = {"calm": None, "trained": "beside.jsonl", "updated": "events.jsonl"}
+"""Kinds of turns, and the file that gets events in each."""
 
 
 def cpu_of(groups: dict[str, list[int]]) -> dict[str, float]:
@@ -119,7 +124,7 @@ def steady(
     """Measures one rate of changed rows."""
     known, used, before = set(watch.cuts), cpu_of(groups), status()
     began = time.time()
-    writing = writer(folder, rate / 2, seconds)
+    writing = writer(folder / "events.jsonl", rate / 2, seconds)
     asking = traffic("probe", address, seconds)
     lags = []
     while writing.poll() is None:
@@ -157,29 +162,32 @@ def steady(
 
 
 def turns(folder: Path, address: str, rate: float, number: int, requests: float) -> dict[str, Any]:
-    """Measures requests with and without updates, in turns.
+    """Measures requests without events, with training, and with updates, in turns.
 
     Returns:
-        Medians over turns of their quantiles, and the median ratio of a turn with updates to the
-        one before it, with its 95 % confidence interval, of each quantile.
+        Medians over turns of their quantiles, and the median ratio of a turn with updates to each
+        of the two before it, with its 95 % confidence interval, of each quantile.
     """
-    found: dict[str, list[npt.NDArray[np.float64]]] = {"calm": [], "busy": []}
-    for turn in range(2 * number):
-        writing = writer(folder, rate / 2, _PHASE_SECONDS) if turn % 2 else None
+    found: dict[str, list[npt.NDArray[np.float64]]] = {kind: [] for kind in _EVENTS}
+    for kind in number * list(_EVENTS):
+        events = _EVENTS[kind]
+        writing = None if events is None else writer(folder / events, rate / 2, _PHASE_SECONDS)
         times = load(folder, address, requests, _PHASE_SECONDS)
         if writing is not None:
             writing.wait()
         settled = times[int(0.2 * len(times)) :]
-        found["busy" if turn % 2 else "calm"].append(np.percentile(settled, _QUANTILES) * 1e3)
+        found[kind].append(np.percentile(settled, _QUANTILES) * 1e3)
         time.sleep(2.0)
-    ratios = np.divide(found["busy"], found["calm"])
+    ratios = {
+        f"updated_of_{kind}": np.divide(found["updated"], found[kind])
+        for kind in ("calm", "trained")
+    }
     return {
         "rate": rate,
         "requests_per_second": requests,
         "quantiles": _QUANTILES,
-        "calm_ms": np.median(found["calm"], axis=0).tolist(),
-        "busy_ms": np.median(found["busy"], axis=0).tolist(),
-        "ratios": [median_interval(ratio) for ratio in ratios.T],
+        **{f"{kind}_ms": np.median(times, axis=0).tolist() for kind, times in found.items()},
+        **{name: [median_interval(one) for one in each.T] for name, each in ratios.items()},
     }
 
 
@@ -187,7 +195,7 @@ def turns(folder: Path, address: str, rate: float, number: int, requests: float)
 @click.option("--rates", default="1000,20000", help="Changed rows a second.")
 @click.option("--seconds", default=60.0)
 @click.option("--publish_seconds", default=0.5)
-@click.option("--turns", "number", default=3, help="Turns of requests with and without updates.")
+@click.option("--turns", "number", default=3, help="Turns of requests of each kind.")
 @click.option("--requests", default=100.0, help="Requests a second, of 128 rows.")
 @click.option("--workers", default=1, help="Ranks of the trainer.")
 @click.option("--apart", is_flag=True, help="Trainer, writer, Redis on the last CPU.")
@@ -223,6 +231,24 @@ def main(
         json_file.write_text(json.dumps(found, indent=1) + "\n")
 
 
+@contextlib.contextmanager
+def _learning(
+    folder: Path, events: str, more: str, publish_seconds: float, flags: Sequence[str]
+) -> Iterator[tuple[subprocess.Popen[Any], Status]]:
+    """Runs a trainer that has learned one event of each key; `more` is of its configuration."""
+    run = Path(events).stem
+    (folder / events).write_text(every_key(np.random.default_rng(3), time.time()))
+    text = CONFIG.format(
+        batch=1024, dim=DIM, source=f"file:{folder / events}", publish_seconds=publish_seconds
+    )
+    (folder / "fresh.yaml").write_text(text + more)
+    with trainer(folder, *flags, run=run) as process:
+        status = Status(folder, run)
+        while status().step < 1 or status().stream.lag_events:
+            time.sleep(0.5)
+        yield process, status
+
+
 def _rates(
     folder: Path,
     port: int,
@@ -234,17 +260,15 @@ def _rates(
     requests: float,
     workers: int,
 ) -> list[Any]:
-    events = folder / "events.jsonl"
-    events.write_text(every_key(np.random.default_rng(3), time.time()))
-    text = CONFIG.format(
-        batch=1024, dim=DIM, source=f"file:{events}", publish_seconds=publish_seconds
-    )
-    (folder / "fresh.yaml").write_text(text + PUBLISHING.format(folder=folder, port=port))
-    found = []
     flags = ("--workers", str(workers)) if workers > 1 else ()
-    with trainer(folder, *flags) as training:
-        status = Status(folder)
-        while status().publishing.cuts < 1 or status().stream.lag_events:
+    publishing = PUBLISHING.format(folder=folder, port=port)
+    only_admin = publishing.splitlines(keepends=True)[0]
+    found = []
+    with _learning(folder, "events.jsonl", publishing, publish_seconds, flags) as (
+        training,
+        status,
+    ):
+        while status().publishing.cuts < 1:
             time.sleep(0.5)
         manifest = folder / "models" / "fresh" / "1" / "assets" / "hotrow_manifest.json"
         watch = Watch(f"redis://127.0.0.1:{port}", json.loads(manifest.read_text())["generation"])
@@ -259,7 +283,8 @@ def _rates(
                 one = steady(folder, address, rate, seconds, watch, groups, status)
                 print(json.dumps(one, indent=1), flush=True)
                 if number:
-                    one["turns"] = turns(folder, address, rate, number, requests)
+                    with _learning(folder, "beside.jsonl", only_admin, publish_seconds, flags):
+                        one["turns"] = turns(folder, address, rate, number, requests)
                     print(json.dumps(one["turns"], indent=1), flush=True)
                 found.append(one)
         watch.close()

@@ -56,7 +56,7 @@ def main(cuts: int, rate: float, to: Path | None) -> None:
             while status().publishing.cuts < 1 or status().stream.lag_events:
                 time.sleep(0.5)
             with server(folder):
-                writing = writer(folder, rate / 2, _LONGEST_SECONDS)
+                writing = writer(folder / "events.jsonl", rate / 2, _LONGEST_SECONDS)
                 try:
                     first = status().publishing.cuts
                     while not looks or looks[-1]["cuts"] < cuts:

@@ -1,15 +1,17 @@
 """Is the training step of `platform train --online` slower when it publishes?
 
 At full speed, on recorded events: a trainer that publishes into a Redis (loopback TCP, SCHED_IDLE)
-and one that does not, in short turns.
+and two that do not, in short turns. How the second of these differs from the first says what the
+machine adds to a difference.
 
-    python benchmarks/training_step.py [--rates 1000,20000] [--pairs 40] [--json F]
+    python benchmarks/training_step.py [--rates 1000,20000] [--rounds 100] [--json F]
     python benchmarks/training_step.py --publish_seconds 1   # the default of online.publish_seconds
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -25,10 +27,11 @@ from estimates import median_interval
 from fresh_system import CONFIG, DIM, PUBLISHING, Status, redis_pid, trainer
 from redis_process import port_of, redis_server
 
-_STEP_SECONDS = 3.0
-_SETTLE_SECONDS = 0.7
+_STEP_SECONDS = 2.0
+_SETTLE_SECONDS = 0.5
 _STEPS = 14_000
-_RECORDINGS = 8
+_RECORDINGS = 12
+_KINDS = ("without", "again without", "with")
 
 
 def _thread_seconds(pid: int) -> npt.NDArray[np.float64]:
@@ -38,24 +41,26 @@ def _thread_seconds(pid: int) -> npt.NDArray[np.float64]:
 
 
 def step_times(
-    folder: Path, port: int, rate: float, publish_seconds: float, pairs: int
+    folder: Path, port: int, rate: float, publish_seconds: float, rounds: int
 ) -> dict[str, Any]:
     """Measures training at full speed with and without publishing.
 
-    A trainer of each kind runs, and one is stopped while the other is measured, in short turns: the
-    speed of a shared machine changes from minute to minute by more than what is measured.
+    A trainer of each kind runs, and the others are stopped while one is measured, in short turns:
+    the speed of a shared machine changes from minute to minute by more than what is measured. The
+    order of a round is drawn.
 
     Args:
         folder: for the runs.
         port: of Redis.
         rate: changed rows a second. Keys are so few that a cut has no more rows.
         publish_seconds: time between two cuts.
-        pairs: turns of each kind.
+        rounds: turns of each kind.
 
     Returns:
         Milliseconds of the training thread for a step of 1,024 events, what it does for cuts
         included, without waiting for events; of these, those it ran and those it waited for a CPU.
-        Ratios are the median of the pairs' and its 95 % confidence interval.
+        Ratios are the median of the rounds' and its 95 % confidence interval: of publishing to the
+        mean of the two trainers that do not, and of these to each other.
     """
     batch = 1024
     keys = int(rate * publish_seconds / 2)
@@ -75,12 +80,13 @@ def step_times(
     )
     publishing = PUBLISHING.format(folder=folder, port=port)
     admin = publishing.splitlines(keepends=True)[0]
-    found: dict[str, list[float]] = {"without": [], "with": []}
-    ran: dict[str, list[npt.NDArray[np.float64]]] = {"without": [], "with": []}
+    found: dict[str, list[float]] = {kind: [] for kind in _KINDS}
+    ran: dict[str, list[npt.NDArray[np.float64]]] = {kind: [] for kind in _KINDS}
     rows_per_second = []
     with contextlib.ExitStack() as running:
         trainers = {}
-        for kind, more in (("without", admin), ("with", publishing)):
+        for kind in _KINDS:
+            more = publishing if kind == "with" else admin
             (folder / "fresh.yaml").write_text(text + more)
             process = running.enter_context(trainer(folder, run=kind, first=()))
             status = Status(folder, kind)
@@ -89,8 +95,7 @@ def step_times(
             process.send_signal(signal.SIGSTOP)
             running.callback(process.send_signal, signal.SIGCONT)
             trainers[kind] = process, status
-        for turn in range(2 * pairs):
-            kind = "with" if turn % 2 else "without"
+        for kind in itertools.chain(*(random.permutation(_KINDS) for _ in range(rounds))):
             process, status = trainers[kind]
             process.send_signal(signal.SIGCONT)
             time.sleep(_SETTLE_SECONDS)
@@ -109,20 +114,28 @@ def step_times(
     return {
         "rate": rate,
         "rows_per_second": float(np.mean(rows_per_second)),
-        **{f"step_ms_{kind}": float(np.median(values)) for kind, values in found.items()},
-        **{f"cpu_ms_{kind}": np.median(ran[kind], axis=0).tolist() for kind in ran},
+        "step_ms": {kind: float(np.median(times)) for kind, times in found.items()},
+        "cpu_ms": {kind: np.median(times, axis=0).tolist() for kind, times in ran.items()},
         "all": found,
-        "ratio": median_interval(np.divide(found["with"], found["without"])),
-        "cpu_ratio": median_interval(np.divide(ran["with"], ran["without"])[:, 0]),
+        "step": _ratios({kind: np.array(times) for kind, times in found.items()}),
+        "cpu": _ratios({kind: np.array(times)[:, 0] for kind, times in ran.items()}),
+    }
+
+
+def _ratios(times: dict[str, npt.NDArray[np.float64]]) -> dict[str, tuple[float, float, float]]:
+    first, second, publishing = (times[kind] for kind in _KINDS)
+    return {
+        "with publishing": median_interval(2 * publishing / (first + second)),
+        "of two without": median_interval(second / first),
     }
 
 
 @click.command()
 @click.option("--rates", default="1000,20000", help="Changed rows a second.")
 @click.option("--publish_seconds", default=0.5, show_default=True)
-@click.option("--pairs", default=40, show_default=True, help="Turns of each kind.")
+@click.option("--rounds", default=100, show_default=True, help="Turns of each kind.")
 @click.option("--json", "json_file", type=Path)
-def main(rates: str, publish_seconds: float, pairs: int, json_file: Path | None) -> None:
+def main(rates: str, publish_seconds: float, rounds: int, json_file: Path | None) -> None:
     """Runs the benchmark."""
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
     found = []
@@ -132,7 +145,7 @@ def main(rates: str, publish_seconds: float, pairs: int, json_file: Path | None)
             folder = Path(name) / f"{rate:g}"  # its recordings and runs
             folder.mkdir()
             (folder / "history.csv").write_text("clicked,price,user,item\n0,0.5,1,1\n1,0.5,2,2\n")
-            found.append(step_times(folder, port_of(redis), rate, publish_seconds, pairs))
+            found.append(step_times(folder, port_of(redis), rate, publish_seconds, rounds))
             print(json.dumps(found[-1], indent=1), flush=True)
     if json_file is not None:
         json_file.write_text(json.dumps(found, indent=1) + "\n")
