@@ -50,6 +50,8 @@ PUBLISHING = """\
 """Of a trainer that publishes; the first line is of any trainer."""
 BESIDE = ["chrt", "--idle", "0"]
 """Stands before the commands of trainer and writer."""
+FIRST = ["chrt", "--rr", "1"]
+"""Stands before the command of a server whose requests go before all that."""
 
 
 class Watch:
@@ -94,10 +96,10 @@ def trainer(
 
 
 @contextlib.contextmanager
-def server(folder: Path) -> Iterator[tuple[str, list[int]]]:
-    """Runs `platform serve`; yields its address and process ids."""
+def server(folder: Path, first: Sequence[str] = ()) -> Iterator[tuple[str, list[int]]]:
+    """Runs `platform serve`; yields its address and process ids. `first` as in `trainer`."""
     port = serving_load.free_port()
-    command = [sys.executable, "-m", "hotrow.cli.main", "serve", "--model_name=fresh"]
+    command = [*first, sys.executable, "-m", "hotrow.cli.main", "serve", "--model_name=fresh"]
     command += [f"--model_base_path={folder}/models/fresh", f"--port={port}"]
     command += ["--cache_rows=1000000", "--store_timeout_ms=2000"]
     with (folder / "serve.log").open("w") as log:

@@ -1,6 +1,6 @@
 """Events and requests of the benchmark of freshness; each kind is sent by a process of its own.
 
-Clients run as soon as they wake, as if they had a machine of their own: else their own wait for the
+Clients have a real-time policy, as if they had a machine of their own: else their own wait for the
 trainer's time slice, which ends at a tick of 4 ms, would count as the server's.
 
 python benchmarks/fresh_traffic.py write FILE RATE SECONDS
@@ -9,10 +9,8 @@ python benchmarks/fresh_traffic.py probe ADDRESS SECONDS    # prints JSON
 
 from __future__ import annotations
 
-import ctypes
 import json
-import platform
-import struct
+import os
 import time
 from pathlib import Path
 
@@ -28,22 +26,13 @@ KEYS = 200_000
 """Of each feature."""
 
 
-_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
-_SLICE_NANOSECONDS = 100_000
+def go_first() -> None:
+    """Lets this thread, and threads that it starts, run before those without a real-time policy.
 
-
-def preempt_others() -> None:
-    """Gives this thread, and threads that it starts, short time slices.
-
-    Since Linux 6.12 a thread that wakes preempts one that has longer slices.
+    Raises:
+        PermissionError: it needs CAP_SYS_NICE.
     """
-    size, policy, flags, nice, priority = 48, 0, 0, 0, 0
-    attributes = struct.pack(
-        "IIQiIQQQ", size, policy, flags, nice, priority, _SLICE_NANOSECONDS, 0, 0
-    )
-    number = _SCHED_SETATTR.get(platform.machine())
-    if number is None or ctypes.CDLL(None).syscall(number, 0, attributes, 0) != 0:
-        raise OSError("this machine has no sched_setattr: waits of the client would be measured")
+    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 def write_events(path: Path, rate: float, seconds: float) -> None:
@@ -127,7 +116,7 @@ def _write(path: Path, rate: float, seconds: float) -> None:
 @click.argument("address")
 @click.argument("seconds", type=float)
 def _probe(address: str, seconds: float) -> None:
-    preempt_others()
+    go_first()
     click.echo(json.dumps(probe(address, seconds)))
 
 

@@ -5,10 +5,11 @@
 that each event changes two rows. A probe asks for one fixed row all the time: each cut has new
 dense weights and changes its score. Clients (C++) send requests of 128 rows at a fixed rate.
 
-In production trainer, Redis, clients and server have machines of their own. Here trainer, writer of
-events and Redis run only where no other thread wants the CPU (SCHED_IDLE), and clients run as soon
-as they wake: else the time that threads wait for each other's slices would count as the server's.
-With --apart trainer, writer and Redis have the last CPU for themselves instead.
+In production trainer, Redis, clients and server have machines of their own. Here the threads of
+clients and of requests have a real-time policy (SCHED_RR, which needs CAP_SYS_NICE), and trainer,
+writer of events and Redis run only where no other thread wants the CPU (SCHED_IDLE): else the time
+that threads wait for each other's slices would count as the server's. With --apart trainer, writer
+and Redis have the last CPU for themselves, too.
 
     visible   from the commit of a cut to the first answer that shows it (the store's clock)
     event     from a cut's newest event to its commit
@@ -44,6 +45,7 @@ from fresh_system import (
     BESIDE,
     CONFIG,
     DIM,
+    FIRST,
     PUBLISHING,
     Status,
     Watch,
@@ -53,7 +55,7 @@ from fresh_system import (
     trainer,
     writer,
 )
-from fresh_traffic import every_key, preempt_others, request
+from fresh_traffic import every_key, go_first, request
 from redis_process import port_of, redis_server
 
 from hotrow.store.cuts import CutRecord
@@ -83,7 +85,7 @@ def load(folder: Path, address: str, rate: float, seconds: float) -> npt.NDArray
         [*serving_load.clients_of(folder, address, requests, CLIENTS), str(rate), str(records)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        preexec_fn=preempt_others,
+        preexec_fn=go_first,
     )
     time.sleep(seconds)
     process.communicate()
@@ -272,7 +274,7 @@ def _rates(
             time.sleep(0.5)
         manifest = folder / "models" / "fresh" / "1" / "assets" / "hotrow_manifest.json"
         watch = Watch(f"redis://127.0.0.1:{port}", json.loads(manifest.read_text())["generation"])
-        with server(folder) as (address, pids):
+        with server(folder, first=FIRST) as (address, pids):
             load(folder, address, 400.0, 12.0)  # rows into the server's cache
             groups = {
                 "trainer": [training.pid, *serving_load.descendants(training.pid)],

@@ -44,11 +44,13 @@ bool set_scheduling(uint32_t policy, int nice, uint64_t turn_nanos) {
 }  // namespace
 
 void take_short_turns() {
+  if (sched_getscheduler(0) != SCHED_OTHER) return;
   // The nice value that the process was started with stays.
   (void)set_scheduling(SCHED_OTHER, getpriority(PRIO_PROCESS, 0), kShortTurnNanos);
 }
 
 void lower_priority() {
+  if (sched_getscheduler(0) == SCHED_IDLE) return;
   if (set_scheduling(SCHED_BATCH, kNice, kLongTurnNanos)) return;
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
 }

@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class Server:
         base_path: its folder.
         flags: more of them; they win over those of the tests.
         variables: of the environment, beside those of this process.
+        first: stands before its command.
 
     Attributes:
         lines: of standard error.
@@ -56,13 +57,18 @@ class Server:
     """
 
     def __init__(
-        self, model: str, base_path: Path, *flags: str, variables: dict[str, str] | None = None
+        self,
+        model: str,
+        base_path: Path,
+        *flags: str,
+        variables: dict[str, str] | None = None,
+        first: Sequence[str] = (),
     ) -> None:
         self.model = model
         self.port, self.rest_port = free_port(), free_port()
         self.process = start_child(
             [
-                *(sys.executable, "-m", "hotrow.cli.main", "serve"),
+                *(*first, sys.executable, "-m", "hotrow.cli.main", "serve"),
                 *(f"--model_name={model}", f"--model_base_path={base_path}"),
                 *(f"--port={self.port}", f"--rest_api_port={self.rest_port}"),
                 "--file_system_poll_wait_seconds=0.1",
@@ -169,10 +175,8 @@ StartServer = Callable[..., Server]
 def _servers() -> Iterator[StartServer]:
     servers: list[Server] = []
 
-    def start(
-        model: str, base_path: Path, *flags: str, variables: dict[str, str] | None = None
-    ) -> Server:
-        servers.append(Server(model, base_path, *flags, variables=variables))
+    def start(model: str, base_path: Path, *flags: str, **options: Any) -> Server:
+        servers.append(Server(model, base_path, *flags, **options))
         return servers[-1]
 
     yield start
@@ -184,7 +188,7 @@ def _servers() -> Iterator[StartServer]:
 def start_server() -> Iterator[StartServer]:
     """Starts servers, `start_server(model, base_path, *flags)`; they end with the test.
 
-    variables: of the environment, beside those of this process.
+    Options by name are those of `Server`.
     """
     yield from _servers()
 

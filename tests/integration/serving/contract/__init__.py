@@ -34,6 +34,7 @@ OURS = frozenset(
         "test_ragged_keras_model.py",
         "test_rewinds.py",
         "test_partition.py",
+        "test_priority.py",
         "test_data_plane.py::test_a_run_that_takes_longer_than_others_keeps_none_waiting",
         "test_single_loads.py",
         "test_process.py::test_tensorflow_is_in_the_process_that_answers_alone",
