@@ -51,7 +51,7 @@ PUBLISHING = """\
 BESIDE = ["chrt", "--idle", "0"]
 """Stands before the commands of trainer and writer."""
 FIRST = ["chrt", "--rr", "1"]
-"""Stands before the command of a server whose requests go before all that."""
+"""Stands before the command of what goes before all that."""
 
 
 class Watch:

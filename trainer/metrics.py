@@ -313,8 +313,9 @@ def _check(labels: Floats, scores: Floats, what: str) -> None:
         raise InvalidArgumentError(
             f"labels have shape {labels.shape}, scores {scores.shape}; expected one {what} a label"
         )
-    if labels.size and not np.isin(labels, (0.0, 1.0)).all():
-        bad = labels[~np.isin(labels, (0.0, 1.0))][0]
+    binary = (labels == 0.0) | (labels == 1.0)
+    if not binary.all():
+        bad = labels[~binary][0]
         raise InvalidArgumentError(f"label {bad:g} is neither 0 nor 1; expected binary labels")
     if np.isnan(scores).any():
         raise InvalidArgumentError(f"a {what} is NaN in row {int(np.argmax(np.isnan(scores)))}")

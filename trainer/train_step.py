@@ -104,9 +104,7 @@ def make_train_step(model: Ranker, optimizer: Any, config: RunConfig, ranks: Ran
         tf.TensorSpec([], tf.int32),
         tf.TensorSpec([], tf.int32),
     ]
-    # Without autograph: our models have no branch on a tensor, and Python 3.11's parser of source
-    # fails at times when ranks that are threads trace together ("AST constructor recursion depth").
-    compiled = tf.function(train_step, input_signature=signature, autograph=False)
+    compiled = _compiled(train_step, signature)
 
     def step(
         inputs: ModelInputs,
@@ -140,6 +138,20 @@ def make_forward(model: Ranker, config: RunConfig) -> Forward:
     def forward(inputs: ModelInputs) -> Any:
         return model(inputs, training=False)
 
-    signature = [input_signature(config)]
-    compiled: Forward = tf.function(forward, input_signature=signature, autograph=False)
-    return compiled
+    return _compiled(forward, [input_signature(config)])
+
+
+def _compiled(function: Callable[..., Any], signature: list[Any]) -> Callable[..., Any]:
+    """Returns a function of these type specs as one graph, which its first call traces."""
+    # Without autograph: our models have no branch on a tensor, and Python 3.11's parser of source
+    # fails at times when ranks that are threads trace together ("AST constructor recursion depth").
+    traced = tf.function(function, input_signature=signature, autograph=False)
+    graphs: list[Callable[..., Any]] = []
+
+    def call(*arguments: Any) -> Any:
+        if not graphs:
+            graphs.append(traced.get_concrete_function())
+        # A call of `traced` looks for the graph of its arguments, in 0.2 ms of Python.
+        return graphs[0](*arguments)
+
+    return call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,15 +12,17 @@ from hotrow import _native
 from hotrow.store.spec import RECORD_HEAD_BYTES, Generation
 
 _DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
+_PAIRS = [bytes(pair) for pair in itertools.product(_DIGITS, repeat=2)]
 
 
 def base64_digits(number: int) -> bytes:
     """Returns a number in the form of key names, without leading zeros."""
     digits = b""
-    while number or not digits:
-        number, digit = divmod(number, len(_DIGITS))
-        digits = _DIGITS[digit : digit + 1] + digits
-    return digits
+    while number >= len(_PAIRS):
+        number, pair = divmod(number, len(_PAIRS))
+        digits = _PAIRS[pair] + digits
+    first = _PAIRS[number] if number >= len(_DIGITS) else _DIGITS[number : number + 1]
+    return first + digits
 
 
 def mean_rows_of_page(record_bytes: int) -> float:

@@ -32,9 +32,11 @@ class Parcel:
 
 def packed(*parts: bytes | str | int) -> bytes:
     """Returns a command as a RESP array."""
-    encoded = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
-    head = b"*%d\r\n" % len(encoded)
-    return head + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in encoded)
+    pieces = [b"*%d\r\n" % len(parts)]
+    for part in parts:
+        encoded = part if isinstance(part, bytes) else str(part).encode()
+        pieces += (b"$%d\r\n" % len(encoded), encoded, b"\r\n")  # copied once, by the join
+    return b"".join(pieces)
 
 
 def unpacked(payload: bytes) -> Iterator[list[bytes]]:
