@@ -42,12 +42,16 @@ online:
   max_batch_seconds: 0.1
   frozen: false
 """
-PUBLISHING = """\
-  admin: "127.0.0.1:0"
+ADMIN = '  admin: "127.0.0.1:0"\n'
+"""Ends the configuration of a trainer that publishes nothing."""
+PUBLISHING = (
+    ADMIN
+    + """\
   models: {folder}/models
   store: redis://127.0.0.1:{port}
 """
-"""Of a trainer that publishes; the first line is of any trainer."""
+)
+"""Ends that of one that publishes."""
 BESIDE = ["chrt", "--idle", "0"]
 """Stands before the commands of trainer and writer."""
 FIRST = ["chrt", "--rr", "1"]

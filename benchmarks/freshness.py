@@ -42,6 +42,7 @@ import numpy.typing as npt
 import serving_load
 from estimates import median_interval
 from fresh_system import (
+    ADMIN,
     BESIDE,
     CONFIG,
     DIM,
@@ -264,7 +265,6 @@ def _rates(
 ) -> list[Any]:
     flags = ("--workers", str(workers)) if workers > 1 else ()
     publishing = PUBLISHING.format(folder=folder, port=port)
-    only_admin = publishing.splitlines(keepends=True)[0]
     found = []
     with _learning(folder, "events.jsonl", publishing, publish_seconds, flags) as (
         training,
@@ -285,7 +285,7 @@ def _rates(
                 one = steady(folder, address, rate, seconds, watch, groups, status)
                 print(json.dumps(one, indent=1), flush=True)
                 if number:
-                    with _learning(folder, "beside.jsonl", only_admin, publish_seconds, flags):
+                    with _learning(folder, "beside.jsonl", ADMIN, publish_seconds, flags):
                         one["turns"] = turns(folder, address, rate, number, requests)
                     print(json.dumps(one["turns"], indent=1), flush=True)
                 found.append(one)

@@ -25,7 +25,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 from estimates import median_interval
-from fresh_system import CONFIG, DIM, FIRST, PUBLISHING, Status, trainer
+from fresh_system import ADMIN, CONFIG, DIM, FIRST, PUBLISHING, Status, trainer
 from redis_process import port_of, redis_server
 
 _STEP_SECONDS = 2.0
@@ -80,14 +80,13 @@ def step_times(
         batch=batch, dim=DIM, source=f"replay:{files}?speed=max", publish_seconds=publish_seconds
     )
     publishing = PUBLISHING.format(folder=folder, port=port)
-    admin = publishing.splitlines(keepends=True)[0]
     found: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     ran: dict[str, list[npt.NDArray[np.float64]]] = {kind: [] for kind in _KINDS}
     rows_per_second = []
     with contextlib.ExitStack() as running:
         trainers = {}
         for kind in _KINDS:
-            more = publishing if kind == "with" else admin
+            more = publishing if kind == "with" else ADMIN
             (folder / "fresh.yaml").write_text(text + more)
             process = running.enter_context(trainer(folder, run=kind, first=FIRST))
             status = Status(folder, kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -146,12 +147,6 @@ def _compiled(function: Callable[..., Any], signature: list[Any]) -> Callable[..
     # Without autograph: our models have no branch on a tensor, and Python 3.11's parser of source
     # fails at times when ranks that are threads trace together ("AST constructor recursion depth").
     traced = tf.function(function, input_signature=signature, autograph=False)
-    graphs: list[Callable[..., Any]] = []
-
-    def call(*arguments: Any) -> Any:
-        if not graphs:
-            graphs.append(traced.get_concrete_function())
-        # A call of `traced` looks for the graph of its arguments, in 0.2 ms of Python.
-        return graphs[0](*arguments)
-
-    return call
+    # A call of `traced` itself looks for the graph of its arguments, in 0.2 ms of Python.
+    graph = functools.cache(traced.get_concrete_function)
+    return lambda *arguments: graph()(*arguments)
