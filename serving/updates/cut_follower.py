@@ -31,11 +31,11 @@ from hotrow.serving.updates.retries import MOST_CRASHES, RETRY_SECONDS, Retries
 from hotrow.serving.updates.shown_line import ShownLine
 from hotrow.serving.updates.store_silence import StoreSilence
 from hotrow.serving.updates.store_state import StoreReading, StoreState, lost_by
-from hotrow.serving.updates.thread_priority import lower_priority
 from hotrow.serving.updates.version_rows import VersionRows
 from hotrow.serving.updates.wanted_cuts import WantedCuts, remembered_cuts, wanted_cuts
 from hotrow.serving.wire.status import Code, RequestError, as_request_error
 from hotrow.store.cuts import CutRecord, cuts_of
+from hotrow.thread_priority import lower_priority
 
 if TYPE_CHECKING:
     from hotrow.store.bound_rows import BoundRows

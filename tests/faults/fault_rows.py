@@ -222,10 +222,10 @@ ROWS = (
             f"{_SERVING}test_read_budget.py",
             f"{_SERVING}test_redis_faults.py",
         ),
-        f"{_PUBLISHING}store_writer.py StoreWriter.open: a thread writes, and waits 5 s at most",
+        f"{_PUBLISHING}online_store.py: a thread writes, and waits 5 s at most",
         (
             Mutation(
-                f"{_PUBLISHING}store_writer.py",
+                f"{_PUBLISHING}online_store.py",
                 "_PATIENCE_SECONDS = 5.0",
                 "_PATIENCE_SECONDS = 3600.0",
             ),

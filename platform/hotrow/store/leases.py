@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from hotrow.errors import FailedPreconditionError, HotrowError
 from hotrow.store.process_identity import has_ended, identity_of
@@ -30,6 +32,19 @@ _EXPORTER = "export/"
 _RENEWALS = 3.0  # per duration of a lease
 _RELEASE_SECONDS = 2.0
 _TRIES = 3  # another writer may come between reading and writing
+_WATCH_SECONDS = 1.0
+"""Between two looks at a lease that another process holds."""
+
+
+class Checkable(Protocol):
+    """A lease that says whether it is still held."""
+
+    def check(self) -> None:
+        """Raises an error when it is not held any more.
+
+        Raises:
+            FailedPreconditionError: the lease was lost.
+        """
 
 
 class Lease:
@@ -38,6 +53,8 @@ class Lease:
     Attributes:
         lost: set when it ended without a release: the store did not answer for too long, or another
             holder took it.
+        name: of its record.
+        holder: this one's name in the record.
     """
 
     _comes_back = False  # whether to renew it after it was lost
@@ -50,9 +67,9 @@ class Lease:
         """
         self.lost = threading.Event()
         self._records = records
-        self._name = name
+        self.name = name
         self._millis = int(seconds * 1000)
-        self._holder = holder
+        self.holder = holder
         self._released = threading.Event()
         self._lock = threading.Lock()  # around reading and changing the record
         self._take()
@@ -68,10 +85,7 @@ class Lease:
             FailedPreconditionError: the lease was lost.
         """
         if self.lost.is_set():
-            raise FailedPreconditionError(
-                f"{self._name} was lost: another process took it, or the store was away for too "
-                "long; try again"
-            )
+            raise _lost(self.name)
 
     def confirm(self) -> None:
         """Renews it now; raises an error when it is not held any more.
@@ -106,30 +120,30 @@ class Lease:
 
     def _take(self) -> None:
         for _ in range(_TRIES):
-            text, now = self._records.get(self._name), self._records.now_ms()
+            text, now = self._records.get(self.name), self._records.now_ms()
             self._check_may_take(text, now)
-            if self._records.swap(self._name, text, self._text(now)):
+            if self._records.swap(self.name, text, self._text(now)):
                 return
-        raise FailedPreconditionError(f"{self._name} was just taken by another process")
+        raise FailedPreconditionError(f"{self.name} was just taken by another process")
 
     def _check_may_take(self, text: str | None, now: int) -> None:
         """Raises an error if another holder has it; text: its record."""
         if text is None:
             return
-        holder, until = read_held(text, self._name)
-        held = read_object(text, self._name)
+        holder, until = read_held(text, self.name)
+        held = read_object(text, self.name)
         if until > now and not self._is_abandoned(held):
             raise FailedPreconditionError(
-                f"{self._name} is held by {holder}, for {(until - now) / 1000:.0f} s unless it is "
+                f"{self.name} is held by {holder}, for {(until - now) / 1000:.0f} s unless it is "
                 f"renewed; {self._advice(held)}"
             )
 
     def _renew(self) -> bool:
         """Extends it; returns whether it was still held."""
-        text = self._records.get(self._name)
+        text = self._records.get(self.name)
         if text is None or not self._is_mine(text):
             return False
-        return self._records.swap(self._name, text, self._text(self._records.now_ms()))
+        return self._records.swap(self.name, text, self._text(self._records.now_ms()))
 
     def _renew_noting(self) -> bool:
         """Extends it and notes whether it was lost; returns whether to go on with renewals."""
@@ -142,12 +156,12 @@ class Lease:
 
     def _is_mine(self, text: str) -> bool:
         try:
-            return read_held(text, self._name)[0] == self._holder
+            return read_held(text, self.name)[0] == self.holder
         except UNREADABLE:
             return False
 
     def _text(self, now: int) -> str:
-        head = {"format": RECORD_FORMAT, "holder": self._holder, "until": now + self._millis}
+        head = {"format": RECORD_FORMAT, "holder": self.holder, "until": now + self._millis}
         return json.dumps({**head, **self._facts()})
 
     def _facts(self) -> dict[str, Any]:
@@ -180,13 +194,45 @@ class Lease:
     def _give_back(self) -> None:
         self._thread.join()
         with contextlib.suppress(Exception):  # the store may be closed by now
-            text = self._records.get(self._name)
+            text = self._records.get(self.name)
             if text is not None and self._is_mine(text):
-                self._records.swap(self._name, text, self._text_after())
+                self._records.swap(self.name, text, self._text_after())
 
     def _text_after(self) -> str | None:
         """Returns the record to leave at the release; None: none."""
         return None
+
+
+class WatchedLease:
+    """A lease that another process holds, for one that works on its behalf.
+
+    Args:
+        records: of the store.
+        name: of the lease's record.
+        holder: who has to hold it.
+    """
+
+    def __init__(self, records: Records, name: str, holder: str) -> None:
+        self._records = records
+        self._name = name
+        self._holder = holder
+        self._seen = -math.inf  # when it was last held
+
+    def check(self) -> None:
+        """Raises an error when it is not held any more, as its record says once a second.
+
+        Raises:
+            FailedPreconditionError: the lease was lost.
+            UnavailableError: the store does not answer.
+            DataLossError, NewerRecordError: the record cannot be read.
+        """
+        now = time.monotonic()
+        if now < self._seen + _WATCH_SECONDS:
+            return
+        text = self._records.get(self._name)
+        if text is None or read_held(text, self._name)[0] != self._holder:
+            raise _lost(self._name)
+        self._seen = now
 
 
 class ExportLock(Lease):
@@ -241,7 +287,7 @@ class ExportLock(Lease):
     def release(self) -> None:
         """Releases it; idempotent. The holder writes nothing more from now on."""
         super().release()
-        self._held.discard(self._holder)  # if the store did not answer, it is free from now on
+        self._held.discard(self.holder)  # if the store did not answer, it is free from now on
 
     @contextlib.contextmanager
     def lend(self) -> Iterator[str]:
@@ -256,7 +302,7 @@ class ExportLock(Lease):
         self.confirm()
         self._comes_back = True
         try:
-            yield self._holder
+            yield self.holder
         finally:
             with self._lock:
                 with contextlib.suppress(HotrowError):
@@ -267,10 +313,10 @@ class ExportLock(Lease):
         if not self._lender:
             super()._check_may_take(text, now)
             return
-        held = {} if text is None else read_object(text, self._name)
+        held = {} if text is None else read_object(text, self.name)
         if held.get("holder") != self._lender:
             raise FailedPreconditionError(
-                f"{self._name} is not held any more by {self._lender}, the trainer that began this "
+                f"{self.name} is not held any more by {self._lender}, the trainer that began this "
                 "export"
             )
         self._lent = held
@@ -312,6 +358,12 @@ class ExportLock(Lease):
         if process == self._process:
             return held["holder"] not in self._held
         return has_ended(process)
+
+
+def _lost(name: str) -> FailedPreconditionError:
+    return FailedPreconditionError(
+        f"{name} was lost: another process took it, or the store was away for too long; try again"
+    )
 
 
 def read_held(text: str, name: str) -> tuple[str, int]:

@@ -87,12 +87,12 @@ class ReaderLease(Lease):
         if identity:
             self._cut |= {"identity": identity, "step": step, "lineage": lineage}
         if self._released.is_set():
-            raise FailedPreconditionError(f"{self._name} was released")
+            raise FailedPreconditionError(f"{self.name} was released")
         with self._lock:
             held = self._renew()
         if not held:
             raise FailedPreconditionError(
-                f"{self._name} was lost: the generation was deleted; export again"
+                f"{self.name} was lost: the generation was deleted; export again"
             )
         self.check_not_overruled()
 
@@ -119,7 +119,7 @@ class ReaderLease(Lease):
         Raises:
             HotrowError: the store does not answer.
         """
-        self._learn(self._records.get(self._name))
+        self._learn(self._records.get(self.name))
 
     def count_overruled(self) -> int:
         """Returns how often more than at the last call an exporter has overruled the reader."""
@@ -134,7 +134,7 @@ class ReaderLease(Lease):
         """
         if self.overruled and not self._follows_cuts:
             raise FailedPreconditionError(
-                f"{self._name} was overruled: it held up incremental exports for longer or with "
+                f"{self.name} was overruled: it held up incremental exports for longer or with "
                 "more bytes than they allow (export.max_hold_seconds, export.max_hold_bytes), so "
                 f"the rows of cut {self.overruled:016x} have replaced those that it reads; bind "
                 "the version again"
@@ -155,7 +155,7 @@ class ReaderLease(Lease):
     def _learn(self, text: str | None) -> None:
         """Takes over what an exporter has written into the lease."""
         with contextlib.suppress(*UNREADABLE):  # it is written anew
-            held = {} if text is None else read_object(text, self._name)
+            held = {} if text is None else read_object(text, self.name)
             found = int(held.get("overruled", 0))
             self.overruled = max(self.overruled, found)
             if found > self._last_overruled:
@@ -165,18 +165,18 @@ class ReaderLease(Lease):
             self.overruled = 0  # it answers by that cut now
 
     def _renew(self) -> bool:
-        text = self._records.get(self._name)
+        text = self._records.get(self.name)
         self._learn(text)
         now = self._records.now_ms()
         if text is not None and self._lasts(text, now):
             if self._state() is None:
                 return False  # deleted in spite of this lease
-            return self._records.swap(self._name, text, self._text(now)) or self._take_again()
+            return self._records.swap(self.name, text, self._text(now)) or self._take_again()
         return self._take_again()
 
     def _lasts(self, text: str, now: int) -> bool:
         try:
-            return read_held(text, self._name)[1] > now
+            return read_held(text, self.name)[1] > now
         except UNREADABLE:
             return False  # it is written again: no other process uses this name
 
@@ -184,15 +184,15 @@ class ReaderLease(Lease):
         """Takes it after it ended; returns whether the generation is readable."""
         if self._state() is not State.COMPLETE:
             return False
-        text = self._records.get(self._name)
+        text = self._records.get(self.name)
         self._learn(text)
         taken = self._text(self._records.now_ms())
-        if not self._records.swap(self._name, text, taken):
+        if not self._records.swap(self.name, text, taken):
             return False
         # Check again: deletion changes the state before it looks for leases.
         if self._state() is State.COMPLETE:
             return True
-        self._records.swap(self._name, taken, None)  # otherwise the next renewal would find it held
+        self._records.swap(self.name, taken, None)  # otherwise the next renewal would find it held
         return False
 
     def _state(self) -> State | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -327,3 +328,14 @@ def _places(keys: np.ndarray, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     at = np.searchsorted(keys, some)
     known = keys[np.minimum(at, len(keys) - 1)] == some
     return at[known], known
+
+
+def folders_of(pid: int) -> list[int]:
+    """Returns the ids of processes that fold cuts for one."""
+    found = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            with contextlib.suppress(OSError):
+                if b"folder_process" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(int(child))
+    return found

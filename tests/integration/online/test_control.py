@@ -87,6 +87,18 @@ def test_a_rollback_closes_the_gate_and_a_resume_publishes_all_again(work):
     work.check_store()
 
 
+def test_cuts_are_folded_after_a_rollback_that_is_refused(work):
+    trainer = started(work)
+    unknown = f"{work.last_cut() + 1:016x}"
+    refusal = platform(work, "rollback", "models", "--name", "clicks", "--to", unknown, code=1)
+    assert unknown in refusal
+    append_events(work.folder / "events.jsonl", click_rows(64, seed=1))
+    wait_until(lambda: work.published_steps()[-1:] == [11], work.log, 120)
+    wait_until(work.all_folded, work.log, 60)
+    work.stop(trainer)
+    work.check_store()
+
+
 def test_flipped_labels_close_the_gate_and_servers_keep_the_last_good_cut(work):
     rows = [
         {**row, "item": f"i{n % 8}", "clicked": n % 2} for n, row in enumerate(click_rows(2000))

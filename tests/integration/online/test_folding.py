@@ -1,4 +1,4 @@
-"""Cuts are folded several at once, by a thread that publishing does not wait for."""
+"""Cuts are folded several at once, once servers have taken them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from integration.store.trained_states import assert_folded, full_export, state, write
 from waiting import wait_until
 
-from hotrow.errors import DataLossError
+from hotrow.errors import DataLossError, FailedPreconditionError, HotrowError
 from hotrow.hold_bounds import HoldBounds
 from hotrow.store import cut_folding, open_store
 from hotrow.store.cuts import CutRecord, cuts_of
@@ -21,15 +21,14 @@ from hotrow.store.readers import use
 from hotrow.store.redis.layout import markers_of
 from hotrow.store.taken_cuts import fold_taken
 from hotrow.store.undo import undos_of
-from hotrow.trainer.online.publishing.counts import PublishCounts
-from hotrow.trainer.online.publishing.folder import CutFolder
+from hotrow.trainer.online.publishing.folding import Folding
 
 
 class Published:
-    """A generation whose cuts a trainer writes, and another connection for its folder.
+    """A generation whose cuts a trainer writes, and another connection for folding.
 
     Attributes:
-        folding: what the folder calls.
+        folding: the other connection.
         puts: how often it has put rows.
         may_put: while this is clear, `put` waits.
     """
@@ -84,34 +83,62 @@ def seconds() -> float:
     return 0.1
 
 
+class Noted(Folding):
+    """Folding that notes what it says.
+
+    Attributes:
+        folded: version of the newest folded cut.
+        left: number of cuts that are not folded.
+        failure: why folding has failed.
+    """
+
+    def __init__(self, published: Published, seconds: float) -> None:
+        super().__init__(
+            lambda: published.folding,
+            seconds=seconds,
+            bounds=HoldBounds(),
+            note=self._have_counts,
+            fail=self._have_failed,
+            report=lambda line: None,
+        )
+        self.folded, self.left = 0, 0
+        self.failure: HotrowError | None = None
+        self._published = published
+
+    def start_on_cuts(self, undo_cuts: int = 1) -> None:
+        """Follows the published cuts."""
+        lock = self._published.lock
+        self.failure = None
+        self.follow(self._published.generation, lock.name, lock.holder, undo_cuts)
+
+    def _have_counts(self, folded: int, left: int) -> None:
+        self.folded, self.left = folded, left
+
+    def _have_failed(self, failure: HotrowError) -> None:
+        self.failure = failure
+
+
 @pytest.fixture
-def folder(published: Published, seconds: float) -> Iterator[CutFolder]:
-    """A started folder, which follows nothing yet."""
-    folder = CutFolder(
-        lambda: published.folding,
-        seconds=seconds,
-        undo_cuts=1,
-        bounds=HoldBounds(),
-        counts=PublishCounts(),
-        report=lambda line: None,
-    )
-    folder.start()
-    yield folder
+def folding(published: Published, seconds: float) -> Iterator[Noted]:
+    """A started thread, which follows nothing yet."""
+    folding = Noted(published, seconds)
+    folding.start()
+    yield folding
     published.may_put.set()
-    folder.close()
+    folding.close()
 
 
 def test_cuts_are_folded_together_once_servers_have_taken_them(
-    published: Published, folder: CutFolder
+    published: Published, folding: Noted
 ) -> None:
     with use(published.store.records, published.generation.generation, "server") as server:
-        folder.follow(published.generation, published.lock)
+        folding.start_on_cuts()
         cuts = [published.write(number) for number in (1, 2, 3)]
-        wait_until(lambda: folder.counts.unfolded_cuts == 3)
+        wait_until(lambda: folding.left == 3)
         assert not published.puts
         server.note_cut(cuts[2].version)
-        wait_until(lambda: folder.counts.unfolded_cuts == 0)
-    assert folder.counts.folded == cuts[2].version
+        wait_until(lambda: folding.left == 0)
+    assert folding.folded == cuts[2].version
     # The first two at once; the last alone, because what it replaces is kept.
     undos = undos_of(published.store.records, published.generation)
     assert [undo.version for undo in undos] == [cuts[2].version]
@@ -120,24 +147,22 @@ def test_cuts_are_folded_together_once_servers_have_taken_them(
 
 
 def test_a_rollback_drops_nothing_that_is_kept_for_another(
-    published: Published, folder: CutFolder
+    published: Published, folding: Noted
 ) -> None:
     first = published.write(1)
-    folder.follow(published.generation, published.lock)
-    wait_until(lambda: folder.counts.folded == first.version)
-    folder.keep_one_more()
+    folding.start_on_cuts()
+    wait_until(lambda: folding.folded == first.version)
+    folding.start_on_cuts(undo_cuts=2)
     second = published.write(2)
-    wait_until(lambda: folder.counts.folded == second.version)
+    wait_until(lambda: folding.folded == second.version)
     undos = undos_of(published.store.records, published.generation)
     assert [undo.version for undo in undos] == [first.version, second.version]
 
 
-def test_cuts_are_published_while_others_are_folded(
-    published: Published, folder: CutFolder
-) -> None:
+def test_cuts_are_published_while_others_are_folded(published: Published, folding: Noted) -> None:
     published.write(1)
     published.may_put.clear()
-    folder.follow(published.generation, published.lock)
+    folding.start_on_cuts()
     wait_until(lambda: published.puts == 1)
     published.write(2)
     assert published.folded() == [False, False]
@@ -147,20 +172,20 @@ def test_cuts_are_published_while_others_are_folded(
 
 
 def test_what_needs_the_store_alone_breaks_folding_off(
-    published: Published, folder: CutFolder, monkeypatch: pytest.MonkeyPatch
+    published: Published, folding: Noted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cut_folding, "BLOCKS_AT_ONCE", 4)
     published.write(1)
     published.may_put.clear()
-    folder.follow(published.generation, published.lock)
+    folding.start_on_cuts()
     wait_until(lambda: published.puts == 1)
     inside, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with folder.held():
-            inside.set()
-            assert leave.wait(60)
-            folder.follow(published.generation, published.lock)
+        folding.hold()
+        inside.set()
+        assert leave.wait(60)
+        folding.start_on_cuts()
 
     holding = threading.Thread(target=hold)
     holding.start()
@@ -178,7 +203,7 @@ def test_what_needs_the_store_alone_breaks_folding_off(
 
 
 def test_a_cut_that_lost_blocks_is_reported_and_folding_begins_anew_when_asked(
-    published: Published, folder: CutFolder
+    published: Published, folding: Noted
 ) -> None:
     cut = published.write(1)
     some = list(cut.places[:1])
@@ -186,32 +211,32 @@ def test_a_cut_that_lost_blocks_is_reported_and_folding_begins_anew_when_asked(
     (block,) = store.staged(generation, cut.version, some)
     assert block is not None
     store.unstage(generation, cut.version, some)
-    folder.follow(published.generation, published.lock)
-    wait_until(lambda: folder.failure is not None)
-    assert isinstance(folder.failure, DataLossError)
+    folding.start_on_cuts()
+    wait_until(lambda: folding.failure is not None)
+    assert isinstance(folding.failure, DataLossError)
     store.stage(generation, cut.version, {some[0]: block})
-    folder.follow(published.generation, published.lock)
-    assert folder.failure is None
+    folding.start_on_cuts()
+    assert folding.failure is None
     wait_until(lambda: published.folded() == [True])
 
 
 @pytest.mark.parametrize("seconds", [600.0])
 def test_a_lost_block_that_a_server_awaits_is_noticed_long_before_cuts_are_folded(
-    published: Published, folder: CutFolder
+    published: Published, folding: Noted
 ) -> None:
     store, generation = published.store, published.generation
     with use(store.records, generation.generation, "server") as server:
         cuts = [published.write(number) for number in (1, 2, 3)]
         server.note_cut(cuts[0].version)
         store.unstage(generation, cuts[2].version, [cuts[2].places[0]])
-        folder.follow(generation, published.lock)
-        wait_until(lambda: isinstance(folder.failure, DataLossError), lambda: folder.failure)
+        folding.start_on_cuts()
+        wait_until(lambda: isinstance(folding.failure, DataLossError), lambda: folding.failure)
     assert published.folded() == [False, False, False]
 
 
 @pytest.mark.parametrize("seconds", [600.0])
 def test_a_lost_block_is_noticed_although_the_clock_was_set_back(
-    published: Published, folder: CutFolder, monkeypatch: pytest.MonkeyPatch
+    published: Published, folding: Noted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, generation = published.store, published.generation
     records = published.folding.records
@@ -220,14 +245,14 @@ def test_a_lost_block_is_noticed_although_the_clock_was_set_back(
         cuts = [published.write(number) for number in (1, 2)]
         server.note_cut(cuts[0].version)
         store.unstage(generation, cuts[1].version, [cuts[1].places[0]])
-        folder.follow(generation, published.lock)
-        wait_until(lambda: isinstance(folder.failure, DataLossError), lambda: folder.failure)
+        folding.start_on_cuts()
+        wait_until(lambda: isinstance(folding.failure, DataLossError), lambda: folding.failure)
 
 
 @pytest.mark.parametrize("seconds", [600.0])
 @pytest.mark.parametrize("is_last", [True, False], ids=["the last cut", "one before"])
 def test_what_a_failover_has_undone_is_folded_again_long_before_cuts_are(
-    is_last: bool, published: Published, folder: CutFolder, redis_server: Any
+    is_last: bool, published: Published, folding: Noted, redis_server: Any
 ) -> None:
     """Servers answer by rows that the store has no more, and say so until it has them again."""
     store, generation = published.store, published.generation
@@ -242,15 +267,29 @@ def test_what_a_failover_has_undone_is_folded_again_long_before_cuts_are(
     if not is_last:
         published.write(2)
     assert int(store.watermarks(generation).min()) < cut.version
-    folder.follow(generation, published.lock)
+    folding.start_on_cuts()
     wait_until(lambda: int(store.watermarks(generation).min()) >= cut.version)
-    assert folder.failure is None
+    assert folding.failure is None
 
 
 def test_the_end_of_a_trainer_folds_what_servers_have_taken(
-    published: Published, folder: CutFolder
+    published: Published, folding: Noted
 ) -> None:
-    folder.follow(published.generation, published.lock)
+    folding.start_on_cuts()
     published.write(1)
-    folder.close()
+    folding.close()
     assert published.folded() == [True]
+
+
+def test_nothing_is_folded_once_another_process_has_the_lock(
+    published: Published, folding: Noted
+) -> None:
+    folding.start_on_cuts()
+    published.write(1)
+    wait_until(lambda: published.folded() == [True])
+    published.lock.release()
+    with lock_exports(published.store.records, "m") as lock:
+        write(published.store, published.generation, lock, 2)
+        wait_until(lambda: folding.failure is not None)
+        assert isinstance(folding.failure, FailedPreconditionError)
+        assert published.folded() == [True, False]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import numpy as np
 import pytest
-from integration.online.online_run import Work, append_events, click_rows
+from integration.online.online_run import Work, append_events, click_rows, folders_of
 from waiting import wait_until
 
 
@@ -62,6 +63,22 @@ def test_changed_rows_make_a_cut_due_before_its_time(work):
     for number in range(1, 4):
         append_events(events, click_rows(640, seed=number))
         wait_until(lambda n=number: work.published_steps()[-1:] >= [10 * n - 9], work.log, 120)
+    work.stop(trainer)
+    work.check_store()
+
+
+def test_a_trainer_whose_folding_process_is_killed_publishes_and_folds_on(work):
+    events = work.folder / "events.jsonl"
+    trainer = work.start()
+    append_events(events, click_rows(640))
+    wait_until(lambda: work.published_steps()[-1:] == [10], work.log, 120)
+    (pid,) = folders_of(trainer.pid)
+    os.kill(pid, signal.SIGKILL)
+    work.await_line("publishing failed: the process that folds cuts has ended: signal 9")
+    append_events(events, click_rows(640, seed=1))
+    wait_until(lambda: work.published_steps()[-1:] >= [20], work.log, 120)
+    wait_until(work.all_folded, work.log, 60)
+    assert folders_of(trainer.pid) != [pid]
     work.stop(trainer)
     work.check_store()
 

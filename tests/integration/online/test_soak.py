@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.online.online_run import Work, append_events, click_rows
+from integration.online.online_run import Work, append_events, click_rows, folders_of
 from integration.serving.server_processes import control_of, data_plane_of
 from waiting import wait_until
 
@@ -70,7 +70,8 @@ def test_memory_does_not_grow_with_cuts(work: Work, start_server: Any, redis_ser
     server.wait_ready()
 
     def sizes() -> dict[str, int]:
-        pids = {"trainer": trainer.pid, "control": control_of(server)}
+        (folder,) = folders_of(trainer.pid)
+        pids = {"trainer": trainer.pid, "folder": folder, "control": control_of(server)}
         found = {name: resident(pid) for name, pid in pids.items()}
         memory = redis_server.client()
         found["store"] = int(memory.info("memory")["used_memory"])

@@ -41,7 +41,7 @@ def test_it_is_held_by_one_of_two_at_any_time(store, lock):
     for _ in range(20):
         with lock.lend() as lender:
             borrowed = lock_exports(store.records, "m", lender=lender)
-            assert exporter_of(store.records, "m").holder == borrowed._holder
+            assert exporter_of(store.records, "m").holder == borrowed.holder
             borrowed.check()
             borrowed.release()
         lock.check()

@@ -1,45 +1,39 @@
-"""The thread that folds the cuts which servers have taken, beside the thread that publishes."""
+"""Has cuts folded by a process of its own, beside training and publishing."""
 
 from __future__ import annotations
 
 import contextlib
-import math
+import dataclasses
+import json
+import subprocess
+import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from typing import Any
 
 from hotrow.errors import HotrowError
 from hotrow.hold_bounds import HoldBounds
-from hotrow.store.cuts import CutRecord, check_blocks, cuts_of, folded_to
-from hotrow.store.holding import Readers, is_overruled
-from hotrow.store.leases import Lease
-from hotrow.store.readers import readers
-from hotrow.store.row_store import RowStore
+from hotrow.store.access import StoreAccess
+from hotrow.store.leases import ExportLock
 from hotrow.store.spec import Generation
-from hotrow.store.taken_cuts import fold_taken
-from hotrow.trainer.checkpoint.outcome import EXPECTED, as_failure
+from hotrow.trainer.agreement import error_of
 from hotrow.trainer.online.publishing.counts import PublishCounts
+from hotrow.trainer.online.publishing.folding import END_SECONDS
 
-_END_SECONDS = 10.0
-"""How long folding may take when the trainer ends; the next trainer folds the rest."""
-_LOOK_SECONDS = 1.0
-"""Between two looks at the cuts, at most: which servers take them, and which do not."""
-_LEAST_SECONDS = 0.05
-_CHECK_MS = 1000
-"""Age from which a cut that a server has not taken is checked."""
-_CHECK_BYTES = 8 << 20
-"""Of cuts that one look reads, about."""
-
-
-class _BrokenOffError(Exception):
-    """Folding is broken off: the trainer ends, or the store is needed for something else."""
+_HOLD_SECONDS = 30.0
+"""How long the process may take to break off; calls of a store end before."""
+_MARGIN_SECONDS = 5.0
 
 
 class CutFolder:
-    """Folds cuts a while after their commit, several at once, and keeps publishing from waiting.
+    """The process that folds cuts, as the trainer sees it.
+
+    In a thread of the trainer, folding would hold Python's lock while a step waits for it. The
+    process starts with the first `follow`, and again if it was killed.
 
     Args:
-        connect: opens the store, for this thread alone.
+        url: of the store.
+        access: credentials.
         seconds: how long cuts are collected before they are folded.
         undo_cuts: for how many of the newest cuts to keep what they replace.
         bounds: how long a reader may hold up folding.
@@ -53,7 +47,8 @@ class CutFolder:
 
     def __init__(
         self,
-        connect: Callable[[], RowStore],
+        url: str,
+        access: StoreAccess,
         *,
         seconds: float,
         undo_cuts: int,
@@ -61,160 +56,112 @@ class CutFolder:
         counts: PublishCounts,
         report: Callable[[str], None],
     ) -> None:
-        self._connect = connect
-        self._seconds = seconds
+        self._store = {
+            "url": url,
+            "access": dataclasses.asdict(access),
+            "seconds": seconds,
+            "bounds": dataclasses.asdict(bounds),
+        }
         self._undo_cuts = undo_cuts
-        self._bounds = bounds
         self.counts = counts
         self._report = report
         self.failure: HotrowError | None = None
-        self._store: RowStore | None = None
-        self._followed: tuple[Generation, Lease] | None = None
-        self._due = 0.0  # when to fold next
-        self._ending = threading.Event()
-        self._end = math.inf
-        self._wanted = threading.Event()  # someone waits for the lock
-        self._checked = 0  # version of the last cut that was checked
-        self._lock = threading.RLock()  # while cuts are folded, and while none may be
-        self._thread = threading.Thread(target=self._run, name="folder", daemon=True)
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._holds = threading.Event()  # the process does, or there is none
 
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Breaks off what is being folded; nothing is folded until `follow` and the block's end."""
-        self._wanted.set()
-        with self._lock:
-            self._wanted.clear()
-            self._followed = None
-            yield
-
-    def keep_one_more(self) -> None:
-        """Keeps what one more cut replaces: a rollback drops no state that is kept before it."""
-        with self._lock:
-            self._undo_cuts += 1
-
-    def follow(self, generation: Generation, lock: Lease) -> None:
-        """Folds the cuts of this generation from now on, while the export lock is held.
+    def follow(self, generation: Generation, lock: ExportLock) -> None:
+        """Has the cuts of this generation folded from now on, while the export lock is held.
 
         Args:
             generation: with its current record.
             lock: the export lock.
         """
-        with self._lock:
-            self._followed, self.failure = (generation, lock), None
-            self._due = time.monotonic() + self._seconds
+        self.failure = None
+        if self._process is None or self._process.returncode is not None:
+            self._start()
+        self._send(
+            follow=generation.model_dump(mode="json"),
+            lock=lock.name,
+            holder=lock.holder,
+            undo_cuts=self._undo_cuts,
+        )
+
+    def hold(self) -> None:
+        """Breaks off what is being folded; nothing is folded until `follow`."""
+        process = self._process
+        self._holds.clear()
+        if process is None or process.returncode is not None:
+            return
+        self._send(hold=True)
+        if not self._holds.wait(_HOLD_SECONDS):
+            self._report(
+                f"the process that folds cuts has not answered for {_HOLD_SECONDS:g} s: it is "
+                "killed, and another one goes on"
+            )
+            self._end()
+
+    def keep_one_more(self) -> None:
+        """Keeps what one more cut replaces, from the next `follow` on."""
+        self._undo_cuts += 1
 
     def close(self) -> None:
         """Folds what servers have taken, as far as that takes no longer than 10 s, and ends."""
-        self._end = time.monotonic() + _END_SECONDS
-        self._ending.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        if self._store is not None:
-            with contextlib.suppress(HotrowError):
-                self._store.close()
+        if self._reader is not None:
+            self._send(close=True)
+            self._reader.join(END_SECONDS + _MARGIN_SECONDS)
+            self._end()
 
-    # --- the thread ---
-
-    def _run(self) -> None:
-        pause = max(_LEAST_SECONDS, min(self._seconds, _LOOK_SECONDS))
-        is_last = False
-        while not is_last:
-            is_last = self._ending.wait(pause)
-            with self._lock:
-                if self._followed is not None and self.failure is None:
-                    self._look(*self._followed, is_last or time.monotonic() >= self._due)
-
-    def _look(self, generation: Generation, lock: Lease, may_fold: bool) -> None:
-        """Folds what is due, and checks what servers await; notes a failure."""
-        try:
-            if self._store is None:
-                self._store = self._connect()
-            cuts = cuts_of(self._store.records, generation)
-            low = int(self._store.watermarks(generation).min())  # after the cuts
-            # Servers answer by what was folded, and may need what a failover has undone of it.
-            if may_fold or low < folded_to(cuts):
-                cuts = self._fold(self._store, generation, lock, cuts, low)
-            self._count(cuts)
-            self._check_awaited(self._store, generation, cuts)
-        except _BrokenOffError:
-            pass
-        except EXPECTED as err:
-            self.failure = as_failure(err)
-        except BaseException as err:  # a defect: publishing must not go on as if all were well
-            self.failure = HotrowError(f"folding failed: {type(err).__name__}: {err}")
-            self.failure.__cause__ = err
-
-    def _fold(
-        self,
-        store: RowStore,
-        generation: Generation,
-        lock: Lease,
-        cuts: list[CutRecord],
-        low: int,
-    ) -> list[CutRecord]:
-        """Folds the cuts that servers have taken; returns those that are left.
-
-        Raises:
-            DataLossError: the store has lost rows that no cut has.
-        """
-        first = next((cut for cut in cuts if not cut.folded or low < cut.version), None)
-        if first is None:
-            self._due = time.monotonic() + self._seconds
-            return cuts
-        there = Readers(store.records, generation, cuts, self._bounds, self._report)
-        if low >= cuts[0].previous and not there.let_fold(first.version):
-            return cuts  # and tries again in the next look
-        fold_taken(
-            store,
-            generation,
-            lock,
-            lambda line: self._check(),
-            undo_cuts=self._undo_cuts,
-            bounds=self._bounds,
+    def _start(self) -> None:
+        self._end()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "hotrow.trainer.online.publishing.folder_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        self._due = time.monotonic() + self._seconds
-        return cuts_of(store.records, generation)
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process,), name="folder", daemon=True
+        )
+        self._reader.start()
+        self._send(open=self._store)
 
-    def _count(self, cuts: Sequence[CutRecord]) -> None:
-        counts = self.counts
-        counts.folded = max([cut.version for cut in cuts if cut.folded], default=counts.folded)
-        counts.unfolded_cuts = sum(not cut.folded for cut in cuts)
+    def _end(self) -> None:
+        """Kills the process, unless it has ended."""
+        if self._process is None or self._reader is None:
+            return
+        self._process.kill()
+        self._reader.join()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process = self._reader = None
 
-    def _check_awaited(
-        self, store: RowStore, generation: Generation, cuts: Sequence[CutRecord]
-    ) -> None:
-        """Checks cuts that a server should have taken by now, some of them in each look, in turn.
+    def _send(self, **order: Any) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and the reader says so
+            print(json.dumps(order), file=self._process.stdin, flush=True)
 
-        A store that went back in time may have lost blocks of any of them. Then no server can take
-        that cut, or a later one, and folding, which would notice that, waits until they are
-        overruled.
+    # --- the reader's thread ---
 
-        Raises:
-            DataLossError: a block is missing or damaged.
-        """
-        there = readers(store.records, generation.generation)
-        taken = [one.cut for one in there if one.follows_cuts and not is_overruled(one)]
-        now_ms = store.records.now_ms()
-        awaited = [
-            cut
-            for cut in cuts
-            if taken
-            and cut.version > min(taken)
-            # One of a later time is from before the store's clock was set back.
-            and not now_ms - _CHECK_MS < cut.committed_ms <= now_ms
-        ]
-        read = 0
-        for cut in sorted(awaited, key=lambda cut: (cut.version <= self._checked, cut.version)):
-            check_blocks(store, generation, cut)
-            self._checked = cut.version
-            read += cut.bytes
-            if read >= _CHECK_BYTES:
-                break
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                self._receive(json.loads(line))
+        code = process.wait()
+        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+        self.failure = HotrowError(f"the process that folds cuts has ended: {ending}")
+        self._holds.set()
 
-    def _check(self) -> None:
-        if self._wanted.is_set() or time.monotonic() > self._end:
-            raise _BrokenOffError
+    def _receive(self, answer: dict[str, Any]) -> None:
+        if "counts" in answer:
+            folded, self.counts.unfolded_cuts = answer["counts"]
+            self.counts.folded = max(folded, self.counts.folded)
+        elif "failure" in answer:
+            self.failure = error_of(answer["failure"])
+        elif "line" in answer:
+            self._report(answer["line"])
+        else:
+            self._holds.set()

@@ -133,7 +133,8 @@ class Publisher:
             report=report,
         )
         folder = CutFolder(
-            writer.connect,
+            online.store,
+            self._access,
             seconds=online.fold_seconds,
             undo_cuts=config.export.undo_cuts,
             bounds=HoldBounds(online.max_hold_seconds, config.export.max_hold_bytes),

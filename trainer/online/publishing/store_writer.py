@@ -25,7 +25,6 @@ from hotrow.ops.export import find_version
 from hotrow.ops.export.gates import norms_shown
 from hotrow.ops.export.live_version import point_to_existing
 from hotrow.rollback import exported_dense
-from hotrow.store import open_store
 from hotrow.store.access import StoreAccess
 from hotrow.store.cut_rollback import roll_back_to_cut
 from hotrow.store.cut_writing import CutBegun, CutStaging, StagedPart, begin_cut, commit_cut
@@ -37,8 +36,8 @@ from hotrow.store.lost_cuts import LostCut, clocks_before, find_lost, withdraw_r
 from hotrow.store.published import PublishedLog, PublishedState
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import RECORD_HEAD_BYTES, Generation, State
+from hotrow.trainer.online.publishing.online_store import open_online_store
 
-_PATIENCE_SECONDS = 5.0
 _MOST_GROWTH = 4
 """How many times the rows for which it is laid out a table may have."""
 
@@ -133,20 +132,6 @@ class StoreWriter:
         """Whether the next cut may have the dense weights of the last one."""
         return self._last is not None
 
-    def connect(self) -> RowStore:
-        """Opens the store once more, for another thread.
-
-        Raises:
-            UnavailableError, PermissionDeniedError: it does not answer, or refuses.
-        """
-        return open_store(
-            self._url,
-            self._access,
-            create=True,
-            option="online.store",
-            patience_seconds=_PATIENCE_SECONDS,
-        )
-
     def open(self) -> bool:
         """Connects, and takes the export lock, unless this is done.
 
@@ -159,7 +144,7 @@ class StoreWriter:
             UnavailableError, PermissionDeniedError: the store does not answer, or refuses.
         """
         if self._store is None:
-            self._store = self.connect()
+            self._store = open_online_store(self._url, self._access)
         if self._lock is not None and self._lock.lost.is_set():
             self._lock.release()
             self._lock = None

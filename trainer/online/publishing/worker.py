@@ -1,4 +1,4 @@
-"""The thread of rank 0 that prepares, stages, commits and folds cuts."""
+"""The thread of rank 0 that prepares, stages and commits cuts, and has them folded."""
 
 from __future__ import annotations
 
@@ -136,9 +136,8 @@ class CutWorker:
     # --- the training thread ---
 
     def start(self) -> None:
-        """Starts the threads."""
+        """Starts the thread."""
         self._thread.start()
-        self._folder.start()
 
     @property
     def phase(self) -> Phase:
@@ -263,9 +262,12 @@ class CutWorker:
         done: list[CutRecord] = []
 
         def go_back() -> None:
-            with self._folder.held():
+            self._folder.hold()
+            try:
                 done.append(self._writer.roll_back(to))
-                self._folder.keep_one_more()
+                self._folder.keep_one_more()  # drops no state that is kept before it
+            finally:
+                self._folder.follow(self._writer.generation, self._writer.lock)
             self.gate.close(f"rolled back to {to:016x} by an operator")
             with self._changed:
                 # Rows are marked anew: servers do not have what was published since.
@@ -333,11 +335,11 @@ class CutWorker:
         if phase in (Phase.READY, Phase.PREPARE) and self._folder.failure is not None:
             raise self._folder.failure
         if phase is Phase.FIND:
-            with self._folder.held():
-                self._find()
+            self._folder.hold()
+            self._find()
         elif phase is Phase.EXPORT:
-            with self._folder.held():
-                self._make_base()
+            self._folder.hold()
+            self._make_base()
         elif phase is Phase.PREPARE:
             begun = self._writer.begin()
             with self._changed:

@@ -49,7 +49,8 @@ def writer(tmp_path):
 @pytest.fixture
 def worker(writer, tmp_path, exports):
     folder = CutFolder(
-        writer.connect,
+        f"file://{tmp_path}/store",
+        StoreAccess(),
         seconds=1.0,
         undo_cuts=0,
         bounds=HoldBounds(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from hotrow.serving.updates.thread_priority import lower_priority
+from hotrow.thread_priority import lower_priority
 
 
 def test_it_is_that_of_the_thread_and_of_those_that_it_starts() -> None:

@@ -1,4 +1,4 @@
-"""The priority of threads that work beside requests."""
+"""The priority of threads that work beside requests, or beside training steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 
-# A third of the weight of a thread that answers requests: a busy machine delays a cut, not them.
+# A third of the weight of a thread that answers requests or trains: a busy machine delays a cut.
 _NICE = 5
 
 
