@@ -410,7 +410,7 @@ ROWS = (
         (
             Mutation(
                 "store/cut_blocks.py",
-                "if magic != _MAGIC or _checksum(table, block) != checksum:",
+                "if magic != _MAGIC or _checksum(table, block[_START.size :]) != checksum:",
                 "if magic != _MAGIC:",
             ),
         ),

@@ -202,13 +202,13 @@ class OnlineRun(TrainingRun):
         orders: Orders = {}
         if publisher is not None:
             orders |= publisher.order(self.position.step)
-            published = publisher.published()
+            published, known = publisher.published(), self._online.get("published")
             # None: not known yet, as after a resume; what the checkpoint said stays true.
-            if published is not None and published != self._online.get("published"):
+            if published is not None and published is not known and published != known:
                 orders["published"] = published
             frozen = publisher.base_checkpoint
-            known = None if self._frozen is None else self._frozen.checkpoint
-            if self.config.online.frozen and frozen is not None and frozen != known:
+            scored = None if self._frozen is None else self._frozen.checkpoint
+            if self.config.online.frozen and frozen is not None and frozen != scored:
                 orders["frozen"] = frozen
         if control is not None and control.wants_pause:
             orders["pause"] = True
@@ -253,6 +253,8 @@ class OnlineRun(TrainingRun):
         """Does what rank 0 ordered, after the step."""
         publisher = self._publisher
         if publisher is None:
+            return
+        if not (tick.orders or publisher.awaits_reports or self._base_step is not None):
             return
         if publisher.awaits_reports:
             publisher.receive(gathered(self.ranks, "cut", publisher.report()))

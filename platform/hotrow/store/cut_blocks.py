@@ -23,9 +23,10 @@ DENSE = 0xFFFFFFFF
 TOMBSTONE = np.uint64(1 << 63)
 
 _MAGIC = b"HRCB"
-# Magic, table, checksum; version, shard, count, bytes of a row, 0.
-_HEAD = struct.Struct("<4sIqQIIII")
-_CHECKED = struct.Struct("<QIIII")
+_START = struct.Struct("<4sIq")  # magic, table, checksum
+_CHECKED = struct.Struct("<QIIII")  # version, shard, count, bytes of a row, 0
+_HEAD = struct.Struct("<4sIqQIIII")  # both
+_TABLE = struct.Struct("<I")
 _BLOCK_BYTES = 1 << 20
 
 
@@ -78,19 +79,17 @@ def row_blocks(
     versions = np.full(len(all_keys), version, np.uint64)
     versions[len(keys) :] |= TOMBSTONE
     _, order, counts = _native.group_by_owner(all_keys, generation.shards, True)
+    records = _records(all_keys[order], versions[order], all_rows[order])
     most = max(1, _BLOCK_BYTES // (RECORD_HEAD_BYTES + width))
-    ends = np.cumsum(counts)
-    for shard in np.flatnonzero(counts).tolist():
-        own = order[ends[shard] - counts[shard] : ends[shard]]
-        for first in range(0, len(own), most):
-            piece = own[first : first + most]
-            records = np.empty((len(piece), RECORD_HEAD_BYTES + width), np.uint8)
-            records[:, :8] = all_keys[piece, None].view(np.uint8)
-            records[:, 8:RECORD_HEAD_BYTES] = versions[piece, None].view(np.uint8)
-            records[:, RECORD_HEAD_BYTES:] = all_rows[piece]
+    at = 0
+    for shard, count in enumerate(counts.tolist()):
+        end = at + count
+        while at < end:
+            body = records[at : min(at + most, end)]
             place = shard, first_numbers.get(shard, 0)
             first_numbers[shard] = place[1] + stride
-            yield place, _sealed(version, table, shard, len(piece), width, records.tobytes())
+            yield place, _sealed(version, table, shard, len(body), width, body.tobytes())
+            at += len(body)
 
 
 def dense_blocks(
@@ -132,7 +131,7 @@ def check_block(
     if len(block) < _HEAD.size:
         raise DataLossError(f"{where} is cut: {len(block)} bytes")
     magic, table, checksum, own, shard, count, width, _ = _HEAD.unpack_from(block)
-    if magic != _MAGIC or _checksum(table, block) != checksum:
+    if magic != _MAGIC or _checksum(table, block[_START.size :]) != checksum:
         raise DataLossError(f"{where} is damaged")
     known = table == DENSE or (
         table < len(generation.tables) and width == generation.tables[table].row_bytes
@@ -174,10 +173,7 @@ def former_block(block: Block, rows: Rows, removed: npt.NDArray[np.bool_]) -> by
     width = rows.shape[1]
     versions = np.full(len(block.keys), block.version, np.uint64)
     versions[removed] |= TOMBSTONE
-    records = np.empty((len(block.keys), RECORD_HEAD_BYTES + width), np.uint8)
-    records[:, :8] = block.keys[:, None].view(np.uint8)
-    records[:, 8:RECORD_HEAD_BYTES] = versions[:, None].view(np.uint8)
-    records[:, RECORD_HEAD_BYTES:] = rows
+    records = _records(block.keys, versions, rows)
     return _sealed(block.version, block.table, block.shard, len(records), width, records.tobytes())
 
 
@@ -202,13 +198,21 @@ def blocks_of(path: Path, generation: Generation, version: int) -> Iterator[Bloc
         at += size
 
 
+def _records(keys: Keys, versions: Versions, rows: Rows) -> npt.NDArray[np.uint8]:
+    """Returns rows with their heads, uint8 [N, 16 + B]."""
+    records = np.empty((len(keys), RECORD_HEAD_BYTES + rows.shape[1]), np.uint8)
+    records[:, :8] = keys[:, None].view(np.uint8)
+    records[:, 8:RECORD_HEAD_BYTES] = versions[:, None].view(np.uint8)
+    records[:, RECORD_HEAD_BYTES:] = rows
+    return records
+
+
 def _sealed(version: int, table: int, shard: int, count: int, width: int, body: bytes) -> bytes:
-    head = _CHECKED.pack(version, shard, count, width, 0)
-    unsealed = _MAGIC + struct.pack("<Iq", table, 0) + head + body
-    return _MAGIC + struct.pack("<Iq", table, _checksum(table, unsealed)) + head + body
+    checked = _CHECKED.pack(version, shard, count, width, 0) + body
+    return _START.pack(_MAGIC, table, _checksum(table, checked)) + checked
 
 
-def _checksum(table: int, block: bytes) -> int:
+def _checksum(table: int, checked: bytes) -> int:
     """Returns FarmHash Fingerprint64 of the table's number and all bytes after the checksum."""
-    (found,) = _native.fingerprint64([struct.pack("<I", table) + block[16:]]).tolist()
+    (found,) = _native.fingerprint64([_TABLE.pack(table) + checked]).tolist()
     return int(found)

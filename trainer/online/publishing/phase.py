@@ -19,3 +19,7 @@ class Phase(Enum):
     PARTS = auto()  # waits for the parts of other ranks
     SETTLE = auto()  # waits until all ranks have closed their views
     STOPPED = auto()
+
+
+ORDERING = frozenset({Phase.BEGIN, Phase.BASE, Phase.SETTLE, Phase.STOPPED})
+"""Phases in which ranks may have something to do although no cut is due, or training ends."""

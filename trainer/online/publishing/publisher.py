@@ -29,7 +29,7 @@ from hotrow.trainer.online.publishing.folder import CutFolder
 from hotrow.trainer.online.publishing.gate import CanaryScores, Limits
 from hotrow.trainer.online.publishing.journal import Entry, Journal
 from hotrow.trainer.online.publishing.part import CutPart, read_changes, stage_part
-from hotrow.trainer.online.publishing.phase import Phase
+from hotrow.trainer.online.publishing.phase import ORDERING, Phase
 from hotrow.trainer.online.publishing.plan import Published
 from hotrow.trainer.online.publishing.store_writer import StoreWriter
 from hotrow.trainer.online.publishing.view import CutView, reader_of
@@ -107,6 +107,8 @@ class Publisher:
         self._sent = False
         self._thread: threading.Thread | None = None
         self._stores: list[RowStore] = []
+        self._published: Published | None = None
+        self._published_json: dict[str, Any] | None = None
         self.worker: CutWorker | None = None
         if ranks.is_first:
             self.worker = self._make_worker(run_dir, lineage, restored, report, address)
@@ -187,8 +189,14 @@ class Publisher:
         Raises:
             HotrowError: publishing cannot go on, because another trainer publishes.
         """
-        assert self.worker is not None
-        return self.worker.order(self._is_due(step))
+        worker = self.worker
+        assert worker is not None
+        self._last_step = step
+        # Short at most steps: all of it would cost a step of a small model 1 %.
+        is_early = self._config.online.publish_rows is None and time.monotonic() < self._due_at
+        if is_early and worker.phase not in ORDERING:
+            return {}
+        return worker.order(self._is_due(step))
 
     def obey(self, order: Order, step: int, newest: float) -> None:
         """Does what rank 0 ordered, on every rank.
@@ -228,10 +236,12 @@ class Publisher:
                 self.worker.add_part(rank, CutPart.of_json(report))
 
     def published(self) -> dict[str, Any] | None:
-        """Returns what a checkpoint of this step must say; on rank 0."""
-        if self.worker is None or self.worker.published is None:
-            return None
-        return self.worker.published.as_json()
+        """Returns what a checkpoint of this step must say; on rank 0. Do not change it."""
+        published = None if self.worker is None else self.worker.published
+        if published is not self._published:
+            self._published = published
+            self._published_json = None if published is None else published.as_json()
+        return self._published_json
 
     def have_checkpoint(self, step: int) -> None:
         """Notes that the checkpoint for a full export is on the disk."""
@@ -305,7 +315,6 @@ class Publisher:
 
     def _is_due(self, step: int) -> bool:
         assert self.worker is not None
-        self._last_step = step
         online, now = self._config.online, time.monotonic()
         enough = online.publish_rows
         # By time alone, rows are not counted at each step.
