@@ -111,7 +111,7 @@ def server(folder: Path, first: Sequence[str] = ()) -> Iterator[tuple[str, list[
     try:
         assert process.stdout is not None
         print(process.stdout.readline().strip(), flush=True)
-        yield f"127.0.0.1:{port}", [process.pid, *serving_load.descendants(process.pid)]
+        yield f"127.0.0.1:{port}", serving_load.descendants(process.pid)
     finally:
         process.terminate()
         process.wait()

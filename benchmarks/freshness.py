@@ -197,7 +197,7 @@ def turns(folder: Path, address: str, rate: float, number: int, requests: float)
 @click.command()
 @click.option("--rates", default="1000,20000", help="Changed rows a second.")
 @click.option("--seconds", default=60.0)
-@click.option("--publish_seconds", default=0.5)
+@click.option("--publish_seconds", default=1.0, show_default=True)
 @click.option("--turns", "number", default=3, help="Turns of requests of each kind.")
 @click.option("--requests", default=100.0, help="Requests a second, of 128 rows.")
 @click.option("--workers", default=1, help="Ranks of the trainer.")
@@ -277,7 +277,7 @@ def _rates(
         with server(folder, first=FIRST) as (address, pids):
             load(folder, address, 400.0, 12.0)  # rows into the server's cache
             groups = {
-                "trainer": [training.pid, *serving_load.descendants(training.pid)],
+                "trainer": serving_load.descendants(training.pid),
                 "server": pids,
             }
             groups["redis"] = [redis_pid(redis)]
