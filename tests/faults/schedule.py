@@ -22,8 +22,11 @@ CLOCK_FAULTS = ("move node clock", "move server clock", "move exporter clock")
 """See `clocks.py`."""
 KINDS = STORE_FAULTS + NETWORK_FAULTS + SERVER_FAULTS + CLOCK_FAULTS
 """Of a world with an exporter; see `world.py`."""
-TRAINER_FAULTS = ("kill trainer", "stop trainer", "start second trainer", "fill trainer disk")
-"""Of a trainer that learns online; see `trainer_faults.py`."""
+TRAINER_FAULTS = (
+    *("kill trainer", "stop trainer", "start second trainer", "fill trainer disk"),
+    *("kill folder", "stop folder"),
+)
+"""Of a trainer that learns online, and of its process that folds cuts; see `supervised.py`."""
 SOURCE_FAULTS = (
     *("kill source", "freeze source"),
     *("send bad events", "send late events", "send events again"),

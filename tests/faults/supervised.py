@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 from faults.clocks import Clock
 from faults.counted_run import CountedRun
 from full_disk import fill_disk_of, free_disk_of
+from integration.online.online_run import folders_of
 
 _LOOK_SECONDS = 0.05
 _PAUSE = 0.3  # before it is started again
@@ -120,10 +122,26 @@ class SupervisedTrainer:
         time.sleep(lasts)
         self._give_room(process)
 
+    def kill_folder(self, target: int, lasts: float) -> None:
+        """Kills the process that folds its cuts; the trainer starts another one."""
+        self._signal_folders(signal.SIGKILL)
+
+    def stop_folder(self, target: int, lasts: float) -> None:
+        """Stops that process for a while."""
+        self._signal_folders(signal.SIGSTOP)
+        time.sleep(lasts)
+        self._signal_folders(signal.SIGCONT)
+
     def lift(self) -> None:
         """Gives it room; it is not stopped any more."""
         self._give_room(self._process)
         self._process.send_signal(signal.SIGCONT)
+        self._signal_folders(signal.SIGCONT)
+
+    def _signal_folders(self, number: signal.Signals) -> None:
+        for pid in folders_of(self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     @staticmethod
     def _give_room(process: subprocess.Popen[Any]) -> None:
