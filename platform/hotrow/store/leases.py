@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from hotrow.errors import FailedPreconditionError, HotrowError
 from hotrow.store.process_identity import has_ended, identity_of
@@ -34,17 +34,6 @@ _RELEASE_SECONDS = 2.0
 _TRIES = 3  # another writer may come between reading and writing
 _WATCH_SECONDS = 1.0
 """Between two looks at a lease that another process holds."""
-
-
-class Checkable(Protocol):
-    """A lease that says whether it is still held."""
-
-    def check(self) -> None:
-        """Raises an error when it is not held any more.
-
-        Raises:
-            FailedPreconditionError: the lease was lost.
-        """
 
 
 class Lease:

@@ -12,7 +12,7 @@ from hotrow.hold_bounds import HoldBounds
 from hotrow.store.cut_folding import EarlierRowsLostError, fold
 from hotrow.store.cuts import CutRecord, cuts_of, forget_cuts
 from hotrow.store.holding import Hold, Readers
-from hotrow.store.leases import Checkable
+from hotrow.store.leases import Lease, WatchedLease
 from hotrow.store.row_store import RowStore
 from hotrow.store.spec import Generation
 from hotrow.store.undo import keep_newest_undos, keep_replaced
@@ -25,7 +25,7 @@ _BYTES_AT_ONCE = 64 << 20  # of cuts that are folded at once
 def fold_taken(
     store: RowStore,
     generation: Generation,
-    lock: Checkable,
+    lock: Lease | WatchedLease,
     report: Callable[[str], None] = lambda line: None,
     *,
     undo_cuts: int = 0,
@@ -53,7 +53,7 @@ def fold_taken(
 def _fold_taken(
     store: RowStore,
     generation: Generation,
-    lock: Checkable,
+    lock: Lease | WatchedLease,
     report: Callable[[str], None],
     undo_cuts: int,
     bounds: HoldBounds,
@@ -119,7 +119,7 @@ def _batches(cuts: list[CutRecord]) -> Iterator[list[CutRecord]]:
 def _fold(
     store: RowStore,
     generation: Generation,
-    lock: Checkable,
+    lock: Lease | WatchedLease,
     cuts: list[CutRecord],
     report: Callable[[str], None],
 ) -> list[CutRecord]:

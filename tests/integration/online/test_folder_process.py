@@ -83,6 +83,14 @@ class Trained:
         """Has the cuts folded."""
         self.folder.follow(self.generation, self.lock)
 
+    def start(self) -> int:
+        """Commits a cut and has it folded; returns the id of the process."""
+        self.write(1)
+        self.follow()
+        self.await_folded(1)
+        (pid,) = folders_of(os.getpid())
+        return pid
+
     def folded(self) -> list[bool]:
         """Returns which of the cuts are folded."""
         return [cut.folded for cut in cuts_of(self.store.records, self.generation)]
@@ -115,14 +123,10 @@ def has_ended(pid: int) -> bool:
 
 
 def test_a_process_folds_until_it_is_held(trained: Trained) -> None:
-    trained.write(1)
-    trained.follow()
-    trained.await_folded(1)
+    pid = trained.start()
     wait_until(lambda: trained.folder.counts.folded > 0)
     trained.folder.hold()
     trained.write(2)
-    pid = folders_of(os.getpid())
-    assert len(pid) == 1
     trained.folder.keep_one_more()
     trained.folder.hold()
     assert trained.folded() == [True, False]
@@ -130,16 +134,13 @@ def test_a_process_folds_until_it_is_held(trained: Trained) -> None:
     trained.await_folded(2)
     wait_until(lambda: trained.folder.counts.unfolded_cuts == 0)
     assert len(undos_of(trained.store.records, trained.generation)) == 2
-    assert folders_of(os.getpid()) == pid
+    assert folders_of(os.getpid()) == [pid]
     trained.folder.close()
     assert not folders_of(os.getpid())
 
 
 def test_a_process_that_was_killed_is_a_failure_and_replaced(trained: Trained) -> None:
-    trained.write(1)
-    trained.follow()
-    trained.await_folded(1)
-    (first,) = folders_of(os.getpid())
+    first = trained.start()
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: trained.folder.failure is not None)
     assert str(trained.folder.failure) == "the process that folds cuts has ended: signal 9"
@@ -156,10 +157,7 @@ def test_a_process_that_does_not_answer_is_killed(
     trained: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder_module, "_HOLD_SECONDS", 0.2)
-    trained.write(1)
-    trained.follow()
-    trained.await_folded(1)
-    (pid,) = folders_of(os.getpid())
+    pid = trained.start()
     os.kill(pid, signal.SIGSTOP)
     trained.folder.hold()
     assert has_ended(pid)
@@ -185,10 +183,7 @@ def test_a_failure_of_the_process_is_that_of_the_folder(trained: Trained) -> Non
 def test_a_signal_to_all_processes_of_a_trainer_is_left_to_the_trainer(
     number: signal.Signals, trained: Trained
 ) -> None:
-    trained.write(1)
-    trained.follow()
-    trained.await_folded(1)
-    (pid,) = folders_of(os.getpid())
+    pid = trained.start()
     os.kill(pid, number)
     trained.write(2)
     trained.await_folded(2)
@@ -221,10 +216,7 @@ def test_the_process_ends_with_a_trainer_that_is_killed(
 
 
 def test_cuts_are_published_while_the_process_is_stopped(trained: Trained) -> None:
-    trained.write(1)
-    trained.follow()
-    trained.await_folded(1)
-    (pid,) = folders_of(os.getpid())
+    pid = trained.start()
     os.kill(pid, signal.SIGSTOP)
     resume = threading.Timer(0.5, os.kill, (pid, signal.SIGCONT))
     resume.start()

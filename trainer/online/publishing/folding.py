@@ -72,7 +72,7 @@ class Folding:
         self._end = math.inf
         self._wanted = threading.Event()  # someone waits for the lock
         self._checked = 0  # version of the last cut that was checked
-        self._lock = threading.RLock()  # while cuts are folded, and while none may be
+        self._lock = threading.Lock()  # while cuts are folded
         self._thread = threading.Thread(target=self._run, name="folder", daemon=True)
 
     def start(self) -> None:

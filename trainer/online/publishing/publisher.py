@@ -107,8 +107,6 @@ class Publisher:
         self._sent = False
         self._thread: threading.Thread | None = None
         self._stores: list[RowStore] = []
-        self._published: Published | None = None
-        self._published_json: dict[str, Any] | None = None
         self.worker: CutWorker | None = None
         if ranks.is_first:
             self.worker = self._make_worker(run_dir, lineage, restored, report, address)
@@ -236,12 +234,10 @@ class Publisher:
                 self.worker.add_part(rank, CutPart.of_json(report))
 
     def published(self) -> dict[str, Any] | None:
-        """Returns what a checkpoint of this step must say; on rank 0. Do not change it."""
-        published = None if self.worker is None else self.worker.published
-        if published is not self._published:
-            self._published = published
-            self._published_json = None if published is None else published.as_json()
-        return self._published_json
+        """Returns what a checkpoint of this step must say; on rank 0."""
+        if self.worker is None or self.worker.published is None:
+            return None
+        return self.worker.published.as_json()
 
     def have_checkpoint(self, step: int) -> None:
         """Notes that the checkpoint for a full export is on the disk."""
