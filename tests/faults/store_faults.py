@@ -39,6 +39,8 @@ class StoreFaults:
             # A file that grows meanwhile has a torn tail, as after an outage.
             with contextlib.suppress(OSError, shutil.Error):
                 shutil.copytree(node.folder / "appendonlydir", copy)
+                if not _has_all_files(copy):
+                    continue
                 kept = self._snapshots.setdefault(node.port, [])
                 kept.append(copy)
                 if len(kept) > _SNAPSHOTS:
@@ -195,3 +197,14 @@ class StoreFaults:
     def _node(self, target: int) -> RedisProcess | None:
         primaries = self._primaries()
         return primaries[target % len(primaries)] if primaries else None
+
+
+def _has_all_files(copy: Path) -> bool:
+    """Whether a copy of `appendonlydir` has the files that its manifest names.
+
+    It lacks some if it was made while the node's own files were replaced by a snapshot or by a
+    rewrite. Redis does not start from it, unless only files of its history are missing.
+    """
+    lines = (copy / "appendonly.aof.manifest").read_text().splitlines()
+    files = [line.split() for line in lines]  # file NAME seq NUMBER type b, i or h
+    return all((copy / name).exists() for _, name, *_, kind in files if kind != "h")
