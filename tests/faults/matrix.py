@@ -1,7 +1,8 @@
 """Runs the tests of the fault matrix, as they are or with the defences switched off.
 
 `fault_rows.py` has the table. A row's tests must pass; with `--mutate` they run once for each of
-its mutations, on a copy of the package in which that defence is switched off, and must fail.
+its mutations, on a copy of the package in which that defence is switched off, and must fail. Some
+need what `make build-tests` builds.
 
     PYTHONPATH=platform:tests python -m faults.matrix [--row 4] [--mutate] [--list]
 """
