@@ -99,7 +99,9 @@ def test_crashes_while_versions_load_lose_none_of_them(
     base = publish(two, tmp_path / "half", 1)
     every = "model_version_policy { all {} }"
     path = write_config(tmp_path / "models.txt", model("half", base, every))
-    server = start_server("half", "", f"--model_config_file={path}", "--num_load_threads=2")
+    # A version that both crashes meet is tried again after this interval.
+    flags = ("--num_load_threads=2", "--load_retry_interval_micros=1000000")
+    server = start_server("half", "", f"--model_config_file={path}", *flags)
     server.wait_ready()
     for first in (2, 5):
         publish(two, base, *range(first, first + 3))
