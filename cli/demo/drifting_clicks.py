@@ -171,7 +171,13 @@ def event_ticks(
     "--speed",
     default="1",
     show_default=True,
-    help="Times real speed; max: without waiting, with times that begin now.",
+    help="Times real speed; max: without waiting. Above 1, times end now if there are --seconds.",
+)
+@click.option(
+    "--skip-seconds",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Leave out this much of the beginning, which another run has written.",
 )
 @click.option("--keep", type=click.IntRange(min=1), help="About how many entries a stream keeps.")
 def command(
@@ -184,26 +190,31 @@ def command(
     drift_seconds: float,
     label_delay_seconds: float | None,
     speed: str,
+    skip_seconds: float,
     keep: int | None,
 ) -> None:
     """Writes click events as JSON to TARGET, a file or redis://HOST/?stream=NAME."""
     factor = _speed(speed)
-    start = time.time()
+    began = time.time()
+    first = began - _ahead_seconds(seconds, factor)
+    tick_seconds = min(1.0, max(0.02, 20.0 / rate))
     parameters = ClickParameters(
         seed=seed,
         rate=rate,
         users=users,
         items=items,
         drift_seconds=drift_seconds,
-        start=start,
-        tick_seconds=min(1.0, max(0.02, 20.0 / rate)),
+        start=first - skip_seconds,
+        tick_seconds=tick_seconds,
     )
     into = open_target(target, keep)
     try:
-        ticks = event_ticks(DriftingClicks(parameters), seconds, label_delay_seconds, seed)
-        for moment, events in ticks:
+        clicks = DriftingClicks(parameters)
+        for _ in range(round(skip_seconds / tick_seconds)):
+            clicks.tick()
+        for moment, events in event_ticks(clicks, seconds, label_delay_seconds, seed):
             if factor is not None:
-                time.sleep(max(0.0, (moment - start) / factor - (time.time() - start)))
+                time.sleep(max(0.0, (moment - first) / factor - (time.time() - began)))
             into.write(events)
     finally:
         into.close()
@@ -216,6 +227,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as err:
         return report_failure(err, debug=False)
     return 0
+
+
+def _ahead_seconds(seconds: float | None, factor: float | None) -> float:
+    """Returns how far event time would get ahead of the clock; without end it does."""
+    if seconds is None:
+        return 0.0
+    return seconds if factor is None else seconds * max(0.0, 1.0 - 1.0 / factor)
 
 
 def _speed(text: str) -> float | None:

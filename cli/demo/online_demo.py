@@ -35,6 +35,8 @@ READY_SECONDS = 180
 _STATUS_SECONDS = 30.0
 RATE = 300.0
 DRIFT_SECONDS = 40.0
+_FIRST_SECONDS = 60.0
+"""Of events, in event time, with which training begins."""
 HOURS = 3
 """How many updates `hourly` has during the demo."""
 
@@ -141,9 +143,8 @@ class OnlineDemo:
         """Writes the events with which training begins, before any server answers."""
         url = f"redis://127.0.0.1:{port}/?stream={EVENTS}"
         command = [sys.executable, "-m", "hotrow.cli.demo.drifting_clicks", url, *_CLICKS]
-        subprocess.run(
-            [*command, "--seconds", "60", "--speed", "max"], cwd=self._folder, check=True
-        )
+        length = ["--seconds", str(_FIRST_SECONDS), "--speed", "max"]
+        subprocess.run([*command, *length], cwd=self._folder, check=True)
 
     def _digests(self, answers: Answers) -> dict[str, str]:
         """Returns the digests of all rows: of trainer, store and servers."""
@@ -225,8 +226,9 @@ class OnlineDemo:
 
     @contextlib.contextmanager
     def _generator(self, stream: str) -> Iterator[subprocess.Popen[bytes]]:
-        command = [sys.executable, "-m", "hotrow.cli.demo.drifting_clicks", stream]
-        process = subprocess.Popen([*command, *_CLICKS], cwd=self._folder)
+        command = [sys.executable, "-m", "hotrow.cli.demo.drifting_clicks", stream, *_CLICKS]
+        goes_on = ["--skip-seconds", str(_FIRST_SECONDS)]
+        process = subprocess.Popen([*command, *goes_on], cwd=self._folder)
         try:
             yield process
         finally:

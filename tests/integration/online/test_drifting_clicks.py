@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -36,6 +37,14 @@ def generate(target: str, *options: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def events_of(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def without_time(event: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if name != "ts"}
+
+
 def test_events_go_to_a_file(tmp_path: Path) -> None:
     log = tmp_path / "clicks.jsonl"
     options = ["--rate", "500", "--seconds", "2", "--seed", "3"]
@@ -49,6 +58,18 @@ def test_events_go_to_a_file(tmp_path: Path) -> None:
         assert reader.stream.counts()["bad"] == 0
     users = [user for batch in reader.batches for user in batch.rows["user"].to_pylist()]
     assert users[:1000] == users[1000:2000]  # of one seed
+
+
+def test_one_run_goes_on_where_another_ended_and_times_end_now(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    options = ["--rate", "500", "--seed", "3"]
+    generate(str(whole), *options, "--seconds", "2", "--speed", "max")
+    generate(str(parts), *options, "--seconds", "1", "--speed", "max")
+    assert 0.0 < time.time() - events_of(parts)[-1]["ts"] < 60.0
+    generate(str(parts), *options, "--seconds", "1", "--skip-seconds", "1", "--speed", "4")
+    written = events_of(parts)
+    assert 0.0 < time.time() - written[-1]["ts"] < 60.0
+    assert [without_time(event) for event in written] == list(map(without_time, events_of(whole)))
 
 
 def test_events_and_labels_go_to_streams(redis_server: RedisServer, tmp_path: Path) -> None:
