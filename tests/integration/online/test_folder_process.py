@@ -96,8 +96,14 @@ class Trained:
         return [cut.folded for cut in cuts_of(self.store.records, self.generation)]
 
     def await_folded(self, number: int) -> None:
-        """Waits until one cut is left, which is folded; checks the rows."""
-        wait_until(lambda: self.folded() == [True], lambda: (self.folded(), self.folder.failure))
+        """Waits until one cut is left, which is folded, and checks the rows.
+
+        Notes of what was staged go after the records of the cuts before it.
+        """
+        wait_until(
+            lambda: self.folded() == [True] and not self.store.records.names("staging/"),
+            lambda: (self.folded(), self.folder.failure),
+        )
         assert_folded(self.store, self.generation, state(number))
 
     def close(self) -> None:
